@@ -39,8 +39,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "budget", "group", "judging", "kernels", "nmt", "nn", "order", "quality", "ranking", "rare", "reading",
-         "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
+NAMES = ["ace", "budget", "conflicts", "group", "judging", "kernels", "nmt", "nn", "order", "quality", "ranking",
+         "rare", "reading", "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, budget, group, judging, kernels, nmt, nn, order"),
+                                               ("base", "ace, budget, conflicts, group, judging, kernels, nmt, nn"),
                                                ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
@@ -249,6 +249,17 @@ def test_cbow_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     summary = timed(embtrain_bench, "skipgram", text, "--only", "cbow-PAIR")
     assert list(summary["ours"]) == ["cbow-PAIR-d100-t1"] and list(summary["rivals"]) == ["gensim"]
     assert summary["bound"] == {} == summary["outside"]
+
+
+def test_conflicts_grow_with_the_threads(embtrain_bench: Bench, text: Path) -> None:
+    code, lines, err = embtrain_bench("conflicts", "--corpus", str(text), "--rounds", "1", "--threads", "1,2,8")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    found = {case: shares["ours"] for case, shares in summary["quality"].items()}
+    assert list(found) == [f"{layout}-t{n}" for n in (1, 2, 8) for layout in ("PAIR", "CENTRE")]
+    assert found["PAIR-t1"] == found["CENTRE-t1"] == {"output": 0, "copied": 0, "input": 0}
+    assert 0 < found["PAIR-t2"]["output"] < found["PAIR-t8"]["output"] < 1
+    assert found["PAIR-t8"]["copied"] < found["PAIR-t8"]["output"]
 
 
 @needs_core
