@@ -1,8 +1,8 @@
 """Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`.
 
     text/        reading, skip-gram, CBOW          start.py     imports and commands
-    samplers.py  softmax samplers                  walks.py     node2vec walks, against gensim
-    ace.py       adversarial training              kernels.py   feature maps of kernels
+    softmax/     samplers, k-means                 walks.py     node2vec walks, against gensim
+    ace.py       adversarial training
     transe.py    an epoch of TransE                ranking.py   link prediction
     order.py     an epoch of order embeddings      vmf.py       the von Mises-Fisher loss
     nmt.py       decoders of translation           nn.py        losses as PyTorch modules
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from embtrain.cli.bench import text
+from embtrain.cli.bench import softmax, text
 from embtrain.common.errors import UsageError, did_you_mean
 
 
@@ -34,5 +34,5 @@ def find(name: str) -> Callable[[int, Sequence[int], Sequence[str] | None, str |
 
 def _modules() -> dict[str, str]:
     """The full name of the module of each benchmark."""
-    return {module.name: f"{package.__name__}.{module.name}" for package in (sys.modules[__name__], text)
+    return {module.name: f"{package.__name__}.{module.name}" for package in (sys.modules[__name__], softmax, text)
             for module in pkgutil.iter_modules(package.__path__) if not module.ispkg}

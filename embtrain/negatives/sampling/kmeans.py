@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 ITERATIONS = (4, 100)  # at least and at most, as many as take MAX_SCORES products; fewer if labels stay
-MAX_SCORES = 1 << 30
+MAX_SCORES = 1 << 28
 ROWS_PER_MEAN = 32     # sampled rows for each of the k means
 FIRST_ROWS = 1 << 13   # rows among which the first means are chosen, at least 3 for each mean
 MIN_SAMPLE = 1 << 16   # rows that a sample has at least, if there are as many

@@ -24,9 +24,10 @@ from helpers.graphs import a_folder
 
 from embtrain import cli
 from embtrain.cli import bench
-from embtrain.cli.bench import kernels, nn, samplers, start, transe, walks
+from embtrain.cli.bench import nn, start, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
+from embtrain.cli.bench.softmax import kernels, kmeans, samplers
 from embtrain.cli.bench.text import group, judging, quality, rare, subword
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
@@ -39,8 +40,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "budget", "conflicts", "group", "judging", "kernels", "nmt", "nn", "order", "quality", "ranking",
-         "rare", "reading", "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
+NAMES = ["ace", "budget", "conflicts", "group", "judging", "kernels", "kmeans", "nmt", "nn", "order", "quality",
+         "ranking", "rare", "reading", "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, budget, conflicts, group, judging, kernels, nmt, nn"),
+                                               ("base", "ace, budget, conflicts, group, judging, kernels, kmeans, nmt"),
                                                ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
@@ -573,6 +574,21 @@ def test_trees_of_other_widths_run_if_they_are_named(embtrain_bench: Bench, monk
     widths = [held[tree] for tree in trees]
     assert widths == sorted(set(widths)), "a wider map takes more"
     assert held["rff-tree-float32-a-t1"] > 1.5 * held["rff-tree-a-t1"]
+
+
+def test_kmeans_against_scikit_learn(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samplers, "SIZES", {"a": 400, "b": 900})
+    code, lines, err = embtrain_bench("kmeans", "--rounds", "2", "--threads", "1", "--only", "b")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    assert list(summary["ours"]) == ["b-t1"] and next(iter(summary["rivals"])) == "scikit-learn"
+    found = summary["quality"]["b-t1"]
+    assert found["ours"]["inertia"] < 1.05 * found["scikit-learn"]["inertia"] < 1
+    assert 900 / 120 <= found["ours"]["largest"] < 900
+    seeds: list[int] = []
+    monkeypatch.setattr(kmeans, "kmeans", lambda x, k, seed: (seeds.append(seed), torch.arange(len(x)) % k)[1])
+    assert embtrain_bench("kmeans", "--rounds", "2", "--only", "a")[0] == 0 and seeds == [1, 2]
+    assert embtrain_bench("kmeans", "--corpus", "x.txt")[0] == 2
 
 
 def test_exp_is_drawn_and_reported_as_the_softmax() -> None:
