@@ -1,12 +1,11 @@
 """Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`.
 
     text/         reading, skip-gram, CBOW       start.py    imports and commands
-    samplers.py   softmax samplers               walks.py    node2vec walks, against gensim
-    ace.py        adversarial training           kernels.py  feature maps of kernels
-    transe.py     an epoch of TransE             ranking.py  link prediction
-    hierarchies/  order, Poincaré embeddings     vmf.py      the von Mises-Fisher loss
-    nmt.py        decoders of translation        nn.py       losses as PyTorch modules
-    harness/      parts that all of them use
+    softmax/      samplers, k-means              walks.py    node2vec walks, against gensim
+    ace.py        adversarial training           ranking.py  link prediction
+    transe.py     an epoch of TransE             vmf.py      the von Mises-Fisher loss
+    hierarchies/  order, Poincaré embeddings     nn.py       losses as PyTorch modules
+    nmt.py        decoders of translation        harness/    parts that all of them use
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
-from embtrain.cli.bench import hierarchies, text
+from embtrain.cli.bench import hierarchies, softmax, text
 from embtrain.common.errors import ResourceError, UsageError, did_you_mean
 
 Bench = Callable[[int, Sequence[int], Sequence[str] | None, str | None], dict[str, Any]]
@@ -52,5 +51,6 @@ def find(name: str, device: str = "cpu") -> Bench:
 
 def _modules() -> dict[str, str]:
     """The full name of the module of each benchmark."""
-    return {module.name: f"{package.__name__}.{module.name}" for package in (sys.modules[__name__], text, hierarchies)
+    packages = (sys.modules[__name__], hierarchies, softmax, text)
+    return {module.name: f"{package.__name__}.{module.name}" for package in packages
             for module in pkgutil.iter_modules(package.__path__) if not module.ispkg}

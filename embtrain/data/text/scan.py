@@ -2,7 +2,8 @@
 
 The text goes in chunks of whole words to kernels/text/scan.py; each thread numbers the distinct words of its own
 chunks. The new words of each thread then get ids in the order of the text; those that are not ASCII are first lowered
-and split by Python. Text that only Python can split (dumps, tags) arrives as words that Python has split.
+and split by Python. Meanwhile the other threads scan the next chunks. Text that only Python can split (dumps, tags)
+arrives as words that Python has split.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import itertools
 import os
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,25 +45,38 @@ class _Chunk:
     is_last: bool      # of its document
 
 
+@dataclass(frozen=True)
+class _Scans:
+    """A scanned group of chunks, and the types that its thread had not seen before."""
+
+    scanned: list[Scanned]
+    new_types: tuple[list[bytes], np.ndarray]  # words, and whether they are foreign
+
+
 class _Worker:
     """The types of one thread, and the ids of their words."""
 
     def __init__(self) -> None:
-        self.types = Types()
+        self.types, self.n_seen = Types(), 0
         self.start, self.word = array("q", [0]), array("i")  # the words of type t are word[start[t]:start[t + 1]]
         self.bad = array("q")                                # number of U+FFFD in each type
         self.left_out: dict[int, np.ndarray] = {}            # by type: its census counts, if not 0
 
-    def scan(self, chunk: _Chunk) -> Scanned:
-        """Scan a chunk through the core: the type of each of its words."""
-        split = chunk.split
-        lower = split.lower and chunk.mode != VERBATIM
-        return self.types.scan(chunk.data, chunk.mode, lower, split.shortest, split.longest)
+    def scan(self, group: Sequence[_Chunk]) -> _Scans:
+        """Scan chunks through the core: the type of each of their words. Another thread may name earlier types."""
+        scans = []
+        for chunk in group:
+            split = chunk.split
+            lower = split.lower and chunk.mode != VERBATIM
+            scans.append(self.types.scan(chunk.data, chunk.mode, lower, split.shortest, split.longest))
+        new = self.types.since(self.n_seen)
+        self.n_seen += len(new[0])
+        return _Scans(scans, new)
 
-    def name(self, split: Splitter, number: Callable[[str], int]) -> None:
-        """Assign ids to the words of the types that were added since the last call."""
-        words, foreign = self.types.since(first := len(self.bad))
-        begin = 0
+    def name(self, new_types: tuple[list[bytes], np.ndarray], split: Splitter, number: Callable[[str], int]) -> None:
+        """Assign ids to the words of the next types."""
+        words, foreign = new_types
+        first, begin = len(self.bad), 0
         for position in [*np.flatnonzero(foreign).tolist(), len(words)]:  # types that are one word, many at a time
             self.word.extend(map(number, map(bytes.decode, words[begin:position])))
             self.start.extend(range(self.start[-1] + 1, len(self.word) + 1))
@@ -106,7 +120,8 @@ def scan(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Spl
          ) -> Encoded:
     """Encode documents as tokenize.encode does, through the core, on at most `threads` threads; None: THREADS.
 
-    Raises NeedsPythonReader if Python must read the text.
+    One of them names types; with two or more, the others scan at the same time. Raises NeedsPythonReader if Python must
+    read the text.
     """
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__
@@ -114,30 +129,47 @@ def scan(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Spl
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_threads = min(n_cores, threads or THREADS)
     census = Census() if census is None else census
-    # A type has other words under another tokenizer, so each tokenizer has its own workers.
-    workers = defaultdict[str, list[_Worker]](lambda: [_Worker() for _ in range(n_threads)])
     groups = _groups(_chunks(documents, splitter_for, by_line, census))
-    with (Progress("reading text", unit="tokens") as progress, ThreadPoolExecutor(n_threads) as pool,
-          _memory()):
-        while round_ := list(itertools.islice(groups, n_threads)):
-            pairs = [(workers[group[0].split.name][i], group) for i, group in enumerate(round_)]
-            for (worker, group), scans in zip(pairs, pool.map(lambda p: [*map(p[0].scan, p[1])], pairs), strict=True):
-                worker.name(group[0].split, index.__getitem__)
-                check_n_types(len(index))
-                counts = grow_counts(counts, len(index))
-                for chunk, scanned in zip(group, scans, strict=True):
-                    ids, ends = worker.expand(scanned, counts)
-                    if by_line:
-                        offsets.end_lines(ends + out.n)
-                    out.append(ids)
-                    progress.add(len(ids))
-                    if chunk.source:
-                        tally.add(chunk.source, worker.replaced(scanned), scanned.nul)
-                    if chunk.is_last:
-                        offsets.end_document(out.n)
-                worker.count([scanned for chunk, scanned in zip(group, scans, strict=True) if chunk.mode == WORDS],
-                             census)
+    with (Progress("reading text", unit="tokens") as progress, _memory(),
+          contextlib.closing(_scanned(groups, n_threads)) as scanned_groups):
+        for worker, group, scans in scanned_groups:
+            worker.name(scans.new_types, group[0].split, index.__getitem__)
+            check_n_types(len(index))
+            counts = grow_counts(counts, len(index))
+            for chunk, scanned in zip(group, scans.scanned, strict=True):
+                ids, ends = worker.expand(scanned, counts)
+                if by_line:
+                    offsets.end_lines(ends + out.n)
+                out.append(ids)
+                progress.add(len(ids))
+                if chunk.source:
+                    tally.add(chunk.source, worker.replaced(scanned), scanned.nul)
+                if chunk.is_last:
+                    offsets.end_document(out.n)
+            worker.count([scanned for chunk, scanned in zip(group, scans.scanned, strict=True) if chunk.mode == WORDS],
+                         census)
     return offsets.encoded(out, counts, list(index), census)
+
+
+def _scanned(groups: Iterator[list[_Chunk]], n_threads: int
+             ) -> Generator[tuple[_Worker, list[_Chunk], _Scans], None, None]:
+    """Yield each group with its scans, in order. With several threads the next groups are scanned meanwhile."""
+    n_workers = max(1, n_threads - 1)
+    # A type has other words under another tokenizer, so each tokenizer has its own workers.
+    workers = defaultdict[str, list[_Worker]](lambda: [_Worker() for _ in range(n_workers)])
+    with ThreadPoolExecutor(n_workers) as pool:
+        def submit() -> list[tuple[_Worker, list[_Chunk], Future[_Scans]]]:
+            """Start a group on each worker, which must be idle."""
+            pairs = [(workers[group[0].split.name][i], group)
+                     for i, group in enumerate(itertools.islice(groups, n_workers))]
+            return [(worker, group, pool.submit(worker.scan, group)) for worker, group in pairs]
+
+        started = submit()
+        while started:
+            done = [(worker, group, scans.result()) for worker, group, scans in started]
+            started = submit() if n_threads > 1 else []
+            yield from done
+            started = started or submit()
 
 
 def _groups(chunks: Iterable[_Chunk]) -> Iterator[list[_Chunk]]:

@@ -2,9 +2,8 @@
 
     label_i = argmin_c ‖x_i − μ_c‖² = argmax_c x_i·μ_c − ½ ‖μ_c‖²        μ_c = mean of the sampled rows of label c
 
-The first means are rows far from each other (greedy k-means++, Arthur and Vassilvitskii 2007), and a mean without rows
-becomes a random row. As in faiss, a sample of the rows is enough: Johnson, Douze and Jégou, Billion-scale similarity
-search with GPUs, 2017. Decision 033 has the figures.
+The first means are rows far from each other, by greedy k-means++ [arthur2007], and a mean without rows becomes a random
+row. A sample of the rows is enough, as in faiss [johnson2017]. Decision 033 compares both with this module.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 ITERATIONS = (4, 100)  # at least and at most, as many as take MAX_SCORES products; fewer if labels stay
-MAX_SCORES = 1 << 30
+MAX_SCORES = 1 << 28
 ROWS_PER_MEAN = 32     # sampled rows for each of the k means
 FIRST_ROWS = 1 << 13   # rows among which the first means are chosen, at least 3 for each mean
 MIN_SAMPLE = 1 << 16   # rows that a sample has at least, if there are as many

@@ -252,6 +252,7 @@ def test_results_do_not_depend_on_threads(tmp_path: Path, monkeypatch: pytest.Mo
     lines = [" ".join(f"w{i}" if i % 7 else f"É{i}\u00a0x" for i in rng.zipf(1.3, 40) % 5000) for _ in range(2000)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     monkeypatch.setattr(readers, "CHUNK", 5000)
+    monkeypatch.setattr(scanning, "GROUP", 5000)                           # a hundred groups, scanned ahead
     result = []
     for threads in (1, 2, 5):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, threads=threads: range(threads))

@@ -112,8 +112,9 @@ def run(bench: str, unit: str, groups: Sequence[Group], rounds: int, about: Mapp
 
 
 def _seconds(group: Group, timing: Timed) -> str:
-    return (f"{group.threads} thread{'s' * (group.threads > 1)} · {timing.seconds:.3f} s, "
-            f"{timing.cpu_seconds:.3f} CPU-s")
+    n, cores = group.threads, os.cpu_count() or 1
+    shared = f" on {cores} core{'s' * (cores > 1)}" if n > cores else ""       # which they take turns on
+    return f"{n} thread{'s' * (n > 1)}{shared} · {timing.seconds:.3f} s, {timing.cpu_seconds:.3f} CPU-s"
 
 
 def _ratio(rival: Sequence[Timed], ours: Sequence[Timed], field: str) -> float:

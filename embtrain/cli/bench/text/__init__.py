@@ -1,11 +1,12 @@
 """Benchmarks of a text: reading it, skip-gram and CBOW, judging.
 
-reading.py   from a file of words to ids
-skipgram.py  an epoch, against gensim
-quality.py   its quality over seeds
-subword.py   an epoch with subwords, against fastText and gensim
-rare.py      quality with subwords over seeds, against gensim
-budget.py    quality at equal CPU time, with chosen settings, against gensim
-judging.py   ranks of held-out pairs, against matrix products
-group.py     quality, bytes and seconds of one run on several processes
+reading.py    from a file of words to ids
+skipgram.py   an epoch, against gensim
+quality.py    its quality over seeds
+subword.py    an epoch with subwords, against fastText and gensim
+rare.py       quality with subwords over seeds, against gensim
+budget.py     quality at equal CPU time, with chosen settings, against gensim
+judging.py    ranks of held-out pairs, against matrix products
+conflicts.py  writes of one row by several threads, counted
+group.py      quality, bytes and seconds of one run on several processes
 """

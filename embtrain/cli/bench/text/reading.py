@@ -1,17 +1,20 @@
 """Reading: a file of words -> vocabulary, counts and ids on disk, by embtrain and by gensim's build_vocab.
 
 gensim does less: it only counts, and parses the file again in every epoch. `second-start` is the same call on a text
-that is in the cache. `read` is one process; `workers-2` encodes shards in two, whose CPU seconds are included.
-`json-lines` and `parquet` are the same words, LINE_WORDS to an object or row; without pyarrow Parquet is left out.
+that is in the cache. `read` is one process, on as many cores as threads; `workers-2` encodes shards in two, whose CPU
+seconds are included. `json-lines` and `parquet` are the same words, LINE_WORDS to an object or row; without pyarrow
+Parquet is left out.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,11 +66,25 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 def _read(file: Path, config: TextConfig, cache: str | None, threads: int) -> Timed:
     components.use_threads(threads)
     reader = "text" if config.format == "auto" else config.format
-    with tempfile.TemporaryDirectory() as fresh:
+    with tempfile.TemporaryDirectory() as fresh, _cores(None if config.workers > 1 else threads):
         before = children_seconds()
         seconds, cpu, corpus = timed(lambda: text.load([file], reader, config, Path(cache or fresh), "bench"))
         return Timed(seconds, cpu + children_seconds() - before,
                      {"words": len(corpus.vocabulary), "tokens": corpus.vocabulary.total})
+
+
+@contextmanager
+def _cores(n: int | None) -> Iterator[None]:
+    """Limit this process to n of its cores, which limits the threads that read; None: to no less than before."""
+    if n is None or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:n])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _rows(file: Path) -> Iterator[str]:

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -23,10 +24,11 @@ from helpers.graphs import a_folder
 
 from embtrain import cli
 from embtrain.cli import bench
-from embtrain.cli.bench import kernels, nn, samplers, start, transe, walks
+from embtrain.cli.bench import nn, start, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
 from embtrain.cli.bench.hierarchies import hierarchy
+from embtrain.cli.bench.softmax import kernels, kmeans, samplers
 from embtrain.cli.bench.text import group, judging, quality, rare, subword
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
@@ -39,8 +41,8 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "budget", "group", "hierarchy", "judging", "kernels", "nmt", "nn", "order", "quality", "ranking",
-         "rare", "reading", "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
+NAMES = ["ace", "budget", "conflicts", "group", "hierarchy", "judging", "kernels", "kmeans", "nmt", "nn", "order",
+         "quality", "ranking", "rare", "reading", "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -102,12 +104,22 @@ def test_a_case_without_rivals_has_times_and_no_ratio() -> None:
     assert own["ratio"] == own["ratio_others"] == own["rivals"] == {} and own["ours"] == {"alone": [1]}
 
 
-def test_each_run_is_printed_with_its_round_and_ratio() -> None:
+def test_each_run_is_printed_with_its_round_and_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     log: list[str] = []
     three_rounds(log)
     assert len(log) == 3 * 5
     assert log[7] == "round 2 · one · 1 thread · 10.000 s, 30.000 CPU-s · 10.00× theirs · 0.80× other"
     assert log[-1].startswith("round 3 · alone · 2 threads · 7.000 s")
+
+
+@pytest.mark.parametrize(("cores", "shown"), [(16, "16 threads"), (15, "16 threads on 15 cores"),
+                                              (1, "16 threads on 1 core")])
+def test_more_threads_than_cores_are_reported(monkeypatch: pytest.MonkeyPatch, cores: int, shown: str) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    log: list[str] = []
+    run("x", "s", [Group(16, {"many": Played()("many", [2])})], 1, {}, log.append)
+    assert log == [f"round 1 · many · {shown} · 2.000 s, 6.000 CPU-s"]
 
 
 def test_a_small_ratio_keeps_four_digits() -> None:
@@ -145,7 +157,7 @@ def test_every_bench_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("skipgrams", "did you mean 'skipgram'?"),
-                                               ("base", "ace, budget, group, hierarchy, judging, kernels, nmt, nn"),
+                                               ("base", "ace, budget, conflicts, group, hierarchy, judging, kernels"),
                                                ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
@@ -239,6 +251,17 @@ def test_cbow_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     summary = timed(embtrain_bench, "skipgram", text, "--only", "cbow-PAIR")
     assert list(summary["ours"]) == ["cbow-PAIR-d100-t1"] and list(summary["rivals"]) == ["gensim"]
     assert summary["bound"] == {} == summary["outside"]
+
+
+def test_conflicts_grow_with_the_threads(embtrain_bench: Bench, text: Path) -> None:
+    code, lines, err = embtrain_bench("conflicts", "--corpus", str(text), "--rounds", "1", "--threads", "1,2,8")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    found = {case: shares["ours"] for case, shares in summary["quality"].items()}
+    assert list(found) == [f"{layout}-t{n}" for n in (1, 2, 8) for layout in ("PAIR", "CENTRE")]
+    assert found["PAIR-t1"] == found["CENTRE-t1"] == {"output": 0, "copied": 0, "input": 0}
+    assert 0 < found["PAIR-t2"]["output"] < found["PAIR-t8"]["output"] < 1
+    assert found["PAIR-t8"]["copied"] < found["PAIR-t8"]["output"]
 
 
 @needs_core
@@ -580,6 +603,21 @@ def test_trees_of_other_widths_run_if_they_are_named(embtrain_bench: Bench, monk
     widths = [held[tree] for tree in trees]
     assert widths == sorted(set(widths)), "a wider map takes more"
     assert held["rff-tree-float32-a-t1"] > 1.5 * held["rff-tree-a-t1"]
+
+
+def test_kmeans_against_scikit_learn(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samplers, "SIZES", {"a": 400, "b": 900})
+    code, lines, err = embtrain_bench("kmeans", "--rounds", "2", "--threads", "1", "--only", "b")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    assert list(summary["ours"]) == ["b-t1"] and next(iter(summary["rivals"])) == "scikit-learn"
+    found = summary["quality"]["b-t1"]
+    assert found["ours"]["inertia"] < 1.05 * found["scikit-learn"]["inertia"] < 1
+    assert 900 / 120 <= found["ours"]["largest"] < 900
+    seeds: list[int] = []
+    monkeypatch.setattr(kmeans, "kmeans", lambda x, k, seed: (seeds.append(seed), torch.arange(len(x)) % k)[1])
+    assert embtrain_bench("kmeans", "--rounds", "2", "--only", "a")[0] == 0 and seeds == [1, 2]
+    assert embtrain_bench("kmeans", "--corpus", "x.txt")[0] == 2
 
 
 def test_exp_is_drawn_and_reported_as_the_softmax() -> None:
