@@ -163,6 +163,12 @@ def test_stdout_is_one_value_with_the_documented_keys(output_of: Any, line: str,
         assert set(first) == set(documented)
 
 
+@pytest.mark.parametrize("rows", [[], ["eins"]])
+def test_streams_of_any_length_are_one_object(capsys: pytest.CaptureFixture[str], rows: list[str]) -> None:
+    options.emit_json_stream(iter(rows), "translations", lambda: {"n": len(rows)})
+    assert json.loads(capsys.readouterr().out) == {"translations": rows, "n": len(rows)}
+
+
 PLAIN, LETTERS = rb'"\u017c\ud83d\ude00"', '"\u017c\U0001f600"'.encode()
 
 
