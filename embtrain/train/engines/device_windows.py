@@ -119,7 +119,7 @@ class DeviceWindows(CompiledWindows):
         return torch.cat(losses).sum(dtype=torch.float64), torch.cat(costs) if costs else None
 
     def _windows_at_once(self, block: WindowBatch, lr: float) -> int:
-        """The number of windows to update at the same time, such that MAX_STEP bounds the moves of a row meanwhile."""
+        """The number of windows to update at a time, so that the moves of a row meanwhile are within MAX_STEP."""
         return max(1, int(MAX_STEP * len(block) / (max(lr, 1e-12) * len(block.target) * self.crowding)))
 
     def _slice(self, block: PlacedWindows, negatives: Any, first: int, last: int) -> tuple[WindowBatch, Any]:
