@@ -27,7 +27,8 @@ def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], tri
         if cell.is_finished():
             check_corpus(cell.folder, task)
     planned = parts.build_each(probes, task)
-    searching = [replace(cell, folder=folder / "search" / f"{label}-trial{i + 1}")
-                 for label, cell in probes.items() if label == cell.label for i in range(trials)]
+    searching = [replace(cell, name=name, folder=folder / "search" / name)
+                 for label, cell in probes.items() if label == cell.label
+                 for name in (f"{label}-trial{i + 1}" for i in range(trials))]
     disk.require_disk(folder, [*cells, *searching], planned, parallel)
     return task.examples.n_blocks(0, engine.block_size(cells[0], settings.train.engine)) * settings.train.epochs
