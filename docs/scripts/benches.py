@@ -8,7 +8,7 @@ import statistics
 from charts.dots import Panel, Point, dots
 from raw import BENCH, about, figure, table
 
-MACHINE_KEYS = ("processor", "cores", "load", "python", "embtrain")
+MACHINE_KEYS = ("device", "processor", "cores", "load", "python", "embtrain")
 
 
 def bench_tables() -> str:
@@ -16,12 +16,15 @@ def bench_tables() -> str:
     runs, parts = about()["runs"], []
     for path in sorted(BENCH.rglob("bench-*.json"), key=lambda path: path.name):
         bench = json.loads(path.read_text(encoding="utf-8"))
-        rival = next(iter(bench["rivals_cpu"]))
+        on_gpu = bench["about"].get("device", "cpu") != "cpu"          # CPU seconds of the host do not measure it
+        clock, end = ("wall", "") if on_gpu else ("CPU", "_cpu")
+        ours_of, rivals_of = bench[f"ours{end}"], bench[f"rivals{end}"]
+        rival = next(iter(rivals_of))
         machine = ", ".join(f"{key} {bench['about'][key]}" for key in MACHINE_KEYS if key in bench["about"])
-        rows = [[case, f"{statistics.median(ours):.3g}", f"{statistics.median(bench['rivals_cpu'][rival][case]):.3g}",
-                 f"{bench['ratio_cpu'][case]:.2g}"] for case, ours in bench["ours_cpu"].items()]
+        rows = [[case, f"{statistics.median(ours):.3g}", f"{statistics.median(rivals_of[rival][case]):.3g}",
+                 f"{bench[f'ratio{end}'][case]:.2g}"] for case, ours in ours_of.items()]
         parts.append(f"### `{path.stem}`\n\n{runs[path.stem]['date']}; {machine}; {bench['rounds']} "
-                     f"round{'s' * (bench['rounds'] > 1)} in turns, medians of CPU seconds ({bench['unit']}); "
+                     f"round{'s' * (bench['rounds'] > 1)} in turns, medians of {clock} seconds ({bench['unit']}); "
                      f"`embtrain bench {bench['bench']}`.\n\n"
                      + table(["case (t: threads)", "ours", rival, "times faster"], rows))
     return "\n".join(parts)

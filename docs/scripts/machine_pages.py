@@ -130,9 +130,9 @@ def _skill() -> str:
     return "\n".join([
         "---\nname: embtrain\ndescription: Train, evaluate and compare embeddings with interchangeable negative "
         "samplers.\n---\n\n# embtrain on one page\n", f"{SUMMARY}\n",
-        "Commands that return data take `--json`: one JSON value on standard output, progress and warnings on standard "
-        "error. An error is one line on standard error with the file, line or key, and the remedy. Exit codes: 0 done, "
-        "2 usage, 3 data, 4 resources, 130 and 143 stopped, 70 a bug.\n",
+        "Every command takes `--quiet` and `--json`: one JSON value on standard output, progress and warnings on "
+        "standard error. An error is one line on standard error with the file, line or key, and the remedy. Exit "
+        "codes: 0 done, 2 usage, 3 data, 4 resources, 130 and 143 stopped, 70 a bug.\n",
         *recipes,
         "## Commands\n", "\n".join(f"- `embtrain {name}`: {about}" for name, about in _commands()) + "\n",
         "## Strategies (`--strategy`)\n", "\n".join(groups) + "\n",

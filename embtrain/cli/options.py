@@ -227,11 +227,12 @@ def emit_json_stream(values: Iterable[Any], key: str, after: Callable[[], dict[s
     def text(value: Any) -> str:
         return terminal.json_escaped(json.dumps(value, ensure_ascii=ascii_only, allow_nan=False))
 
-    begun = False
+    before = head = f'{{"{key}": ['        # printed with the first value: a failure before it prints nothing
     for value in values:
-        print(",\n " + text(value) if begun else f'{{"{key}": [\n ' + text(value), end="")
-        begun = True
-    print("\n]" + "".join(f', "{name}": {text(value)}' for name, value in after().items()) + "}")
+        print(f"{before}\n {text(value)}", end="")
+        before = ","
+    end = f"{head}]" if before == head else "\n]"
+    print(end + "".join(f', "{name}": {text(value)}' for name, value in after().items()) + "}")
 
 
 def emit_stream(values: Iterable[dict[str, str]], as_json: bool, line: Callable[[dict[str, str]], str]) -> None:

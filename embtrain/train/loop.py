@@ -108,7 +108,7 @@ class Trainer:
                 position.cpu_seconds = cpu_seconds_before + time.process_time() - cpu_started
                 if log:
                     self.log(result)
-                progress.add(1, f"loss {float(result.loss):.4f}" if log else "")
+                progress.add(1, f"loss {loss:.4f}" if log else "")
                 self._evaluate_if_due(stop)
                 stop.check()
                 if time.monotonic() - last_save >= config.checkpoint_every:

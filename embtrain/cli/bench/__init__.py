@@ -31,7 +31,8 @@ def names() -> list[str]:
 def find(name: str, device: str = "cpu") -> Bench:
     """The benchmark with that name, on a device. A `bench` with the argument `device` can measure a GPU.
 
-    Raises UsageError with all names if there is none of that name, or if it cannot measure that device.
+    Raises UsageError with all names if there is none of that name, or if it cannot measure that device; ResourceError
+    if there is no GPU.
     """
     if name not in names():
         raise UsageError(f"bench: there is no {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")

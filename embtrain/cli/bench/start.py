@@ -5,9 +5,9 @@ help      `embtrain --help`
 fit-help  `embtrain fit --help`
 fit       `embtrain fit --negatives sgns` on a text in the cache, until its first update begins
 
-Rivals: `import gensim.models`, `import torch`, which `fit` does too, and python, an interpreter that does nothing. Its
-time is part of all others. Everything runs once before the first round: it fills the cache, and compiles bytecode to a
-folder of the bench, so that no source folder is written to. CPU seconds are of the process that starts.
+Rivals: `import gensim.models`; `import torch`, which `fit` does too; and python, an interpreter that does nothing,
+whose time is part of all others. Everything runs once before the first round, which fills the cache and compiles
+bytecode into a temporary folder, so that no source folder is written to. CPU seconds are of the started process.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Task:
         return self.describe_queries(query.rows(rows))
 
     def answer_sentences(self, components: ModelParts, part: str, n: int) -> list[list[str]] | None:
-        """Return [query, answer, reference] of n held-out sentences; None if candidates answer the queries."""
+        """Return [query, answer, reference] of at most n held-out sentences; None if the answers are candidates."""
         return None
 
     def known_answers(self, context: Tensor) -> Tensor | None:

@@ -73,7 +73,7 @@ def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
 
 @torch.no_grad()
 def answers(parts: ModelParts, task: Sentences, part: str, n: int) -> list[list[str]]:
-    """[source, translation, reference] of n sentences of a part, evenly spaced over those that are evaluated."""
+    """Return [source, translation, reference] of at most n evaluated sentences of a part, evenly spaced."""
     evaluated = task.text.part(part)[:task.evaluate.sentences]
     chosen = [evaluated[i] for i in sorted({i * len(evaluated) // n for i in range(n)})] if len(evaluated) else []
     translated = translate(parts, task, [task.text.source.sentence(i) for i in chosen],

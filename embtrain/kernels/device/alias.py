@@ -35,7 +35,7 @@ def draw(accept: Tensor, alias: Tensor, n: int, seed: Tensor) -> Tensor:
     return out
 
 
-@triton.jit(do_not_specialize=["n", "v"])    # else it is compiled again for multiples of 16, and not at all for 1
+@triton.jit(do_not_specialize=["n", "v"])    # else compiled again for multiples of 16; 1 fails
 def _draw(accept: tensor, alias: tensor, seed: tensor, out: tensor, n: tensor, v: tensor, BLOCK: tl.constexpr) -> None:
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     u = _splitmix64(tl.load(seed).to(tl.uint64), i.to(tl.uint64))

@@ -16,15 +16,15 @@ from triton.language import tensor
 
 
 @triton.jit
-def own_units(n: tensor) -> tensor:
-    """The first of n units that this program updates, and the first that it does not. Programs share them in order."""
+def own_units(n: tensor) -> tuple[tensor, tensor]:
+    """The range of the n units that this program updates: the first, and the first of the next program."""
     program, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     return program * n // programs, (program + 1) * n // programs
 
 
 @triton.jit
 def load_rows(table: tensor, stride: tensor, row: tensor, is_read: tensor, d: tensor, DIM: tl.constexpr) -> tensor:
-    """Read rows (R,), (R, D); 0 where `is_read` (R,) is not set. Past the first cache, which keeps old values."""
+    """Read rows (R,) as (R, D); 0 where `is_read` (R,) is not set. Bypasses the L1 cache, which keeps old values."""
     return tl.load(table + row[:, None] * stride + d[None, :], mask=is_read[:, None] & (d < DIM)[None, :], other=0.0,
                    cache_modifier=".cg")
 

@@ -5,7 +5,7 @@ Same folders and function names as the wrappers. No file may load the library.
     sampling/    draws from cells, trees and the adversarial generator; int8 rows
     scoring/     dot products, ranks, von Mises-Fisher normalizer
     text/        scanning, subsampling, windows
-    training/    updates of skip-gram, triples and order embeddings
+    training/    updates of skip-gram, triples and hierarchies
     roofline.py  micro-benchmarks
 """
 

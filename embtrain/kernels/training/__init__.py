@@ -1,8 +1,8 @@
 """Wrappers that update embedding tables.
 
-    skipgram  windows of words
-    triples   TransE and DistMult
-    order     order embeddings
+    skipgram    windows of words
+    triples     TransE and DistMult
+    order       order embeddings
     hyperbolic  Poincaré embeddings, entailment cones, shadow cones
-    adasum    moves of rows by several processes, put together
+    adasum      moves of rows by several processes, put together
 """

@@ -15,21 +15,23 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-ITERATIONS = (4, 100)  # at least and at most, as many as take MAX_SCORES products; fewer if labels stay
-MAX_SCORES = 1 << 28
-ROWS_PER_MEAN = 32     # sampled rows for each of the k means
-FIRST_ROWS = 1 << 13   # rows among which the first means are chosen, at least 3 for each mean
-MIN_SAMPLE = 1 << 16   # rows that a sample has at least, if there are as many
-BLOCK_SCORES = 1 << 20  # products at once: they stay in the cache
+ITERATIONS = (4, 100)   # the least and the most; fewer if no label changes
+MAX_SCORES = 1 << 28    # in all iterations, unless the least number takes more
+ROWS_PER_MEAN = 32      # sampled rows for each of the k means
+FIRST_ROWS = 1 << 13    # rows from which the first means are chosen; at least 3 for each mean
+MIN_SAMPLE = 1 << 16    # rows of a sample, if there are as many
+BLOCK_SCORES = 1 << 20  # at once: they stay in the cache
 
 
 def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Tensor:
-    """Label 0..k-1 of each of points (n, D), k <= n: (n,) int64. `start` (k, D): initial means.
+    """Label 0..k-1 of each of points (n, D), 1 <= k <= n: (n,) int64. `start` (k, D): initial means.
 
     Fewer than k labels occur if rows are equal. The result does not depend on the number of threads. Raises
-    ValueError for coordinates that are not finite.
+    ValueError for another k and for coordinates that are not finite.
     """
     x = points.detach().float().cpu()
+    if not 1 <= k <= len(x):
+        raise ValueError(f"k-means: 1 to {len(x)} means expected, got {k}")
     if not bool(torch.isfinite(x).all()):
         raise ValueError("k-means: the points must be finite")
     random = torch.Generator().manual_seed(seed)
@@ -67,9 +69,10 @@ def nearest(x: Tensor, means: Tensor) -> Tensor:
 
 
 def _first_means(x: Tensor, k: int, random: torch.Generator) -> Tensor:
-    """k rows of x (n, D), (k, D): of some random rows, each is the one that reduces the squared distances most.
+    """Choose k rows of x (n, D) as first means, (k, D): each time the best of a few random rows.
 
-    A row is drawn in proportion to its squared distance from the nearest mean so far.
+    A row is drawn in proportion to its squared distance from the nearest mean so far. The best one leaves the smallest
+    sum of these distances.
     """
     square, row = x.square().sum(1), int(torch.randint(len(x), (1,), generator=random))
     chosen, trials = [row], 2 + int(math.log(k))

@@ -8,7 +8,7 @@ skipgram_kernel.py   shared by skip-gram and CBOW
 compiled_windows.py  skip-gram
 compiled_contexts.py  CBOW
 compiled_triples.py  TransE and DistMult
-compiled_pairs.py    order embeddings, Poincaré embeddings, cones
+compiled_pairs.py    order embeddings, Poincaré embeddings, cones, shadow cones
 device_windows.py    skip-gram on a GPU
 false_negatives.py   finds drawn candidates that are known positives
 """

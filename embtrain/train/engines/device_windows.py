@@ -35,8 +35,8 @@ from embtrain.train.engines.compiled import MAX_LOGGED_ROWS
 from embtrain.train.engines.compiled_windows import CompiledWindows
 from embtrain.train.engines.false_negatives import KnownPositives
 
-# The learning rate × the updates that a row gets, on average over updates, at the same time. At 1.3 skip-gram on 18
-# million words is as good as on a CPU; at 5.6, and on 21 words at 7.6, it diverges.
+# The most that the learning rate × the number of updates of a row at the same time may be, on average over updates. At
+# 1.3 skip-gram on 18 million words is as good as on a CPU; at 5.6, and on 21 words at 7.6, it diverges.
 MAX_STEP = 1.3
 MAX_READERS = 8    # threads that read blocks ahead; on 16 cores 16 were slower
 
@@ -61,13 +61,13 @@ class DeviceWindows(CompiledWindows):
         self.kernel: Any = import_module("embtrain.kernels.device.skipgram")
         p = model.problem.counts.cpu().double() / model.problem.counts.sum().item()
         q = cast(StaticSource, source).log_q.cpu().double().exp() if self.static_source else p
-        updates = p + float(source.config.total_weight or source.config.k) * q                # per pair, of each row
-        self.crowding = float((updates * updates).sum() / updates.sum())                      # of the row of an update
+        updates = p + float(source.config.total_weight or source.config.k) * q               # of each row, per pair
+        self.crowding = float((updates * updates).sum() / updates.sum())                     # their mean over updates
 
     def batches(self, examples: Examples, epoch: int, block: int, start: int = 0, shuffle: bool = True
                 ) -> Iterator[WindowBatch]:
         """Yield the windows of each block in order. Threads read the next blocks and copy them to the device."""
-        numbers = iter(range(start, examples.n_blocks(epoch, block)))     # reads the text of the epoch, before threads
+        numbers = iter(range(start, examples.n_blocks(epoch, block)))     # reads the epoch's text, before any thread
 
         def read(number: int) -> PlacedWindows:
             return self._placed(next(examples.windows(epoch, block, number, shuffle)))
@@ -119,7 +119,7 @@ class DeviceWindows(CompiledWindows):
         return torch.cat(losses).sum(dtype=torch.float64), torch.cat(costs) if costs else None
 
     def _windows_at_once(self, block: WindowBatch, lr: float) -> int:
-        """How many windows may be updated at the same time: MAX_STEP bounds what a row gets meanwhile."""
+        """The number of windows to update at a time, so that the moves of a row meanwhile are within MAX_STEP."""
         return max(1, int(MAX_STEP * len(block) / (max(lr, 1e-12) * len(block.target) * self.crowding)))
 
     def _slice(self, block: PlacedWindows, negatives: Any, first: int, last: int) -> tuple[WindowBatch, Any]:

@@ -6,6 +6,7 @@ Units run in order in the interpreter, so both make the same updates and differ 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from helpers.triton_kernels import IS_INTERPRETED
 from torch import Tensor
 
 from embtrain import experiment
+from embtrain.common.errors import DataError
 from embtrain.data.text.windows import WindowBatch
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
@@ -165,6 +167,24 @@ def test_blocks_are_read_ahead_in_order(place: Path, tmp_path: Path, monkeypatch
     started = training.read_blocks(1, 60, 0, True)
     next(iter(started))
     started.close()                                                      # as a run does that is stopped
+    assert threading.active_count() == before
+
+
+def test_an_error_of_a_reader_is_raised_in_its_turn_and_ends_the_others(place: Path, tmp_path: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    training = trainer(place, tmp_path, "sgns", monkeypatch, True)
+    before, windows = threading.active_count(), training.examples.windows
+
+    def damaged(epoch: int, block: int, start: int, shuffle: bool) -> Iterator[WindowBatch]:
+        if start == 1:
+            raise DataError("text: is damaged")
+        return windows(epoch, block, start, shuffle)
+
+    monkeypatch.setattr(training.examples, "windows", damaged)
+    blocks = training.read_blocks(1, 60, 0, True)
+    assert len(next(blocks)) > 0
+    with pytest.raises(DataError, match="text: is damaged"):
+        next(blocks)
     assert threading.active_count() == before
 
 

@@ -97,7 +97,7 @@ def output_of(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda run: (run / "report.html").write_text("run"))
     for module, name in ((compare, "compare"), (reproduce, "reproduce")):
         monkeypatch.setattr(module, name, lambda *options: Comparison(place / "done"))
-    monkeypatch.setattr(bench, "find", lambda name: lambda *options: (print("round 1"), {"bench": name})[1])
+    monkeypatch.setattr(bench, "find", lambda name, device: lambda *options: (print("round 1"), {"bench": name})[1])
     monkeypatch.setattr(join, "write", lambda *options: place / "run" / "report.html")
     monkeypatch.setattr(stored, "open_translator", lambda *options: (None, None))
     monkeypatch.setattr(translator, "translate_file", lambda *options: iter(["eins", 'zw"ei']))
@@ -161,6 +161,12 @@ def test_stdout_is_one_value_with_the_documented_keys(output_of: Any, line: str,
     assert first and set(first) >= set(documented) and (documented or row in ("doctor", "bench", "config schema"))
     if row not in ("compare", "reproduce NAME", "doctor", "bench", "diagnose", "config schema"):  # documented elsewhere
         assert set(first) == set(documented)
+
+
+@pytest.mark.parametrize("rows", [[], ["eins"]])
+def test_streams_of_any_length_are_one_object(capsys: pytest.CaptureFixture[str], rows: list[str]) -> None:
+    options.emit_json_stream(iter(rows), "translations", lambda: {"n": len(rows)})
+    assert json.loads(capsys.readouterr().out) == {"translations": rows, "n": len(rows)}
 
 
 PLAIN, LETTERS = rb'"\u017c\ud83d\ude00"', '"\u017c\U0001f600"'.encode()

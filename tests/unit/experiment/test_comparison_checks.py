@@ -176,9 +176,13 @@ def test_the_first_run_needs_the_disk_of_all_runs(place: Path, tmp_path: Path, c
 
 def test_trials_of_a_search_need_their_disk(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("optuna")
+    names: set[str] = set()
+    monkeypatch.setattr(disk, "_run_folder", lambda folder, cell: (names.add(cell.name), cell.folder)[1])
     monkeypatch.setattr(machine, "free_disk", lambda folder: 1)
     with pytest.raises(ResourceError, match=r"checkpoints and vectors of 10 runs need"):
         run(place, tmp_path / "out", search=["train.loss_lr=0.01:0.1"], trials=3)
+    assert names == {f"{label}-{run}" for label in ("sgns", "nce")
+                     for run in ("seed1", "seed2", "trial1", "trial2", "trial3")}
 
 
 def test_rows_of_subwords_and_states_of_the_optimizer_are_counted(place: Path, tmp_path: Path) -> None:

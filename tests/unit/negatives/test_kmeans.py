@@ -77,3 +77,10 @@ def test_threads_do_not_change_the_labels() -> None:
 def test_rows_must_be_finite(bad: float) -> None:
     with pytest.raises(ValueError, match="k-means: the points must be finite"):
         kmeans(torch.tensor([[1.0], [bad]]), 2, 1)
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 0), (5, 6), (0, 1)])
+def test_there_are_at_most_as_many_means_as_rows(n: int, k: int) -> None:
+    with pytest.raises(ValueError, match=f"k-means: 1 to {n} means expected, got {k}"):
+        kmeans(torch.ones(n, 3), k, 1)
+    assert kmeans(torch.ones(5, 3), 5, 1).unique().tolist() == [0]

@@ -2,9 +2,9 @@
 
 10k, 100k, 500k   4 √n means, as the source `cluster` chooses for n vectors
 
-scikit-learn runs up to 20 passes in mini-batches of 4,096 rows and stops without improvement, and faiss, where it is
-installed, as many iterations on as many rows for each mean as ours does at least. The quality is the inertia, the mean
-squared distance of a vector from the mean of its group, and the largest group: a draw scores all members of a group.
+scikit-learn runs up to 20 passes in mini-batches of 4,096 rows and stops without improvement. faiss, if installed, runs
+the least number of our iterations on a sample as large as ours. The quality is the inertia, which is the mean squared
+distance of a vector from the mean of its group, and the largest group: a draw scores all members of a group.
 All use one thread, because labels must not depend on the number of threads.
 """
 

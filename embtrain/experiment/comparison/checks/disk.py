@@ -39,7 +39,7 @@ def require_disk(folder: Path, cells: Sequence[Cell], planned: Mapping[str, Plan
 
 def _bytes(folder: Path, cells: Sequence[Cell], planned: Mapping[str, PlannedRun], parallel: int,
            keep: int | None = None) -> int:
-    """Bytes that cells will write. keep: in place of train.keep."""
+    """Bytes that cells will write. keep: replaces train.keep; None: that of each cell."""
     kept, at_work = 0, list[int]()
     for cell in cells:
         (problem, state_bytes), settings = planned[cell.label], cell.settings

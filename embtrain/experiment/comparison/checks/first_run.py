@@ -14,12 +14,12 @@ from embtrain.experiment.tasks import base as tasks
 
 
 def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], trials: int, parallel: int) -> int:
-    """Check what needs the corpus, and the disk, and return the approximate blocks of each run.
+    """Run the checks that need the corpus, check the disk, and return the approximate number of blocks of each run.
 
     Reading here fills the cache before many processes read it. probes: a cell of each label that is not finished, and
-    trials at the bounds of a search, by their names in errors. trials: of each label that may still train. parallel:
-    runs at a time. DataError if finished cells were trained on another corpus; UsageError or DataError if a run cannot
-    be built; ResourceError if the disk is too small.
+    trials at the bounds of a search, by their names in errors. trials: number of trials of each label that may still
+    train. parallel: runs at a time. DataError if finished cells were trained on another corpus; UsageError or DataError
+    if a run cannot be built; ResourceError if the disk is too small.
     """
     settings = cells[0].settings
     task = tasks.read(settings)
@@ -27,7 +27,8 @@ def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], tri
         if cell.is_finished():
             check_corpus(cell.folder, task)
     planned = parts.build_each(probes, task)
-    searching = [replace(cell, folder=folder / "search" / f"{label}-trial{i + 1}")
-                 for label, cell in probes.items() if label == cell.label for i in range(trials)]
+    searching = [replace(cell, name=name, folder=folder / "search" / name)
+                 for label, cell in probes.items() if label == cell.label
+                 for name in (f"{label}-trial{i + 1}" for i in range(trials))]
     disk.require_disk(folder, [*cells, *searching], planned, parallel)
     return task.examples.n_blocks(0, engine.block_size(cells[0], settings.train.engine)) * settings.train.epochs

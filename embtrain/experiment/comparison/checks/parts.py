@@ -1,9 +1,9 @@
-"""Builds a run of each strategy before the first run of a comparison, so that settings that one refuses end it at once.
+"""Builds a run of each strategy before the first run of a comparison, so that refused settings end it at once.
 
 Only a source that is built over the data shows that it refuses `negatives.k` or `negatives.share_draws_by`. The
 comparison therefore builds model, source and loss as the runs will, on the CPU, and trains nothing. Missing memory is
-not an error here, because runs may start later, or on other machines: they report it themselves. Tables that take more
-than half of the free memory are not built, so that the system never ends the comparison itself.
+not an error here, because runs may start later, or on other machines: they report it themselves. A run whose state
+takes more than half of the free memory is not built, so that the system does not kill the comparison.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class PlannedRun(NamedTuple):
-    """What is known of the runs of a strategy before they train."""
+    """The data of the runs of a strategy, and the size of their state, before they train."""
 
     problem: ProblemSpec
     state_bytes: int | None     # of model, loss and source in a checkpoint; None: too little memory to build them

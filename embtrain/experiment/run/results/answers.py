@@ -3,7 +3,7 @@
 The rank of a positive is 1 + the candidates with a higher score + half of those with an equal one, as in
 evaluate/heldout.py. The other held-out positives of the query do not count. In graphs and hierarchies no other known
 positive counts, nor does the entity of the query itself. Scores are those of the model, as in `embtrain predict`.
-A translator answers with a sentence, which has neither score nor rank.
+The answer of a translator is a sentence, which has neither score nor rank.
 """
 
 from __future__ import annotations
