@@ -5,6 +5,7 @@
     wordnet_yaml.py  reads the YAML source of Open English WordNet
     closure.py       transitive closure, transitive reduction, cycle check
     splits.py        the protocols clean, legacy and given: training pairs, held-out pairs, negatives
+    shares.py        training pairs of a share that a published split lacks
     examples.py      `PairsConfig`, `load`, training batches
     store.py         a hierarchy and its split as arrays, for the cache
     senses.py        the concepts that a word can mean

@@ -36,12 +36,14 @@ class PairsConfig(Section):
     split: Literal["edge", "node"] = Field(
         "edge", description="clean: hold out single pairs, or the pairs of some concepts")
     percent: int = Field(
-        0, ge=0, le=100, description="given: percentage of the implied pairs used for training; 0: none")
+        0, ge=0, le=100, description="given: percentage of the implied pairs used for training; 0: none; drawn if "
+                                     "there is no file of it")
     root: str | None = Field(
         None, description="concept added above all concepts without a hypernym; null: the recipe's")
     valid: int = Field(4000, ge=1, description="pairs held out for validation, at most a tenth of all")
     test: int = Field(4000, ge=1, description="pairs held out for the test, at most a tenth of all")
-    split_seed: int = Field(0, ge=0, lt=2**31, description="seed of the held-out pairs and their negatives")
+    split_seed: int = Field(
+        0, ge=0, lt=2**31, description="seed of the held-out pairs and their negatives; given: of a drawn share")
     slot: Literal["random", "both", "hypernym", "hyponym"] = Field("random", description="open end of a row")
 
     @model_validator(mode="after")

@@ -7,7 +7,8 @@ legacy   Vendrov et al. (2016): the closure by a search that does not mark visit
          each of its paths. 4,000 of these lines are test, 4,000 valid, so some test pairs are also in train (`leak`).
          One negative a pair, one end replaced by any concept: some are false negatives.
 given    The split that is part of the data (Ganea et al. 2018): train is the direct pairs and `percent` of the
-         implied ones, held-out pairs are implied by the direct ones; ten negatives for each.
+         implied ones, held-out pairs are implied by the direct ones; ten negatives for each. A share without a file is
+         drawn by the rule of the others (shares.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.data.hierarchy import closure
 from embtrain.data.hierarchy.closure import PairSet
 from embtrain.data.hierarchy.files import RawHierarchy
+from embtrain.data.hierarchy.shares import draw_training_pairs
 
 N_NEGATIVES = 10  # negatives for each held-out pair
 MAX_TRIES = 100   # draws of a negative before the other end is replaced
@@ -57,7 +59,7 @@ def split(raw: RawHierarchy, root: int | None, protocol: str, by: str, percent: 
     """
     n, pairs = len(raw.concepts), raw.pairs
     if protocol == "given":
-        return _published_split(raw, percent, where)
+        return _published_split(raw, percent, seed, where)
     if root is not None:
         pairs = closure.add_root(pairs, n, root)
     pairs = closure.unique_pairs(pairs, n)
@@ -105,14 +107,16 @@ def negatives(pairs: np.ndarray, true_pairs: np.ndarray, concepts: Sequence[str]
     )
 
 
-def _published_split(raw: RawHierarchy, percent: int, where: str) -> HierarchySplit:
+def _published_split(raw: RawHierarchy, percent: int, seed: int, where: str) -> HierarchySplit:
     if raw.published is None:
         raise UsageError(f"pairs.protocol: given: {where} contains no split; use clean or legacy")
-    if percent not in raw.published.train:
-        raise UsageError(f"pairs.percent: {where} has no training pairs of {percent} %; there are: "
-                         f"{', '.join(map(str, sorted(raw.published.train)))}")
-    n, train = len(raw.concepts), raw.published.train[percent]
-    closed = closure.closure(closure.unique_pairs(raw.pairs, n), n, raw.concepts, where)
+    n, pairs = len(raw.concepts), closure.unique_pairs(raw.pairs, len(raw.concepts))
+    closed = closure.closure(pairs, n, raw.concepts, where)
+    if percent in raw.published.train:
+        train = raw.published.train[percent]
+    else:
+        held = np.concatenate(list(raw.published.held.values()))
+        train = draw_training_pairs(pairs, closed, held, n, percent, seed, where)
     return HierarchySplit(
         train, _describe_held_out(raw.published.held, raw.published.negatives, train, PairSet(closed, n))
     )
