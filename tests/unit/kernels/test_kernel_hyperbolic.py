@@ -182,6 +182,16 @@ def test_out_of_range_ids_are_rejected_before_any_write(core: str, spoil: str) -
     assert np.array_equal(table.x, case.x)
 
 
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("space", SPACES)
+def test_a_row_that_is_not_finite_stays_so(core: str, space: str) -> None:
+    """The bounds must not make it finite, or training would not notice that it diverged."""
+    case = Case(space)
+    case.x[5, 0], case.rows.concept[0] = np.nan, 5
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(case.run(core)[0].x[5]).any()
+
+
 def test_mismatched_layouts_and_types_are_rejected() -> None:
     case = Case("umbral")
     x, rows, negatives, loss = case.x, case.rows, case.negatives, case.loss_spec

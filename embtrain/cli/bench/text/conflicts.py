@@ -23,6 +23,7 @@ import torch
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
 from embtrain.cli.bench.text.skipgram import CORPUS, MIN_COUNT, TOKENS, K
+from embtrain.common.errors import DataError
 from embtrain.data.text.windows import SkipGramWindows
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.train.engines.compiled import CompiledStep
@@ -41,11 +42,13 @@ class Writes(NamedTuple):
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Count both layouts; `only` names some, for example PAIR."""
+    """Count both layouts; `only` names some, for example PAIR. DataError if no word has a neighbour."""
     known = {f"{layout}-t{n}": (layout, n) for n in threads for layout in LAYOUTS}
     chosen = {name: known[name] for name in choose(known, only)}
     file = words.prefix(corpus or CORPUS, TOKENS)
     windows = words.read(file, MIN_COUNT).windows
+    if next(_blocks(windows, LAYOUTS[0]), None) is None:
+        raise DataError(f"{corpus or CORPUS}: no word has a neighbour in its window; give a text with longer lines")
     groups = [Group(1, {name: partial(_count, windows, layout, n)}) for name, (layout, n) in chosen.items()]
     return run("conflicts", "s of counting", groups, rounds, {
         "corpus": corpus or CORPUS, "words": len(windows.raw_counts), "at_once": AT_ONCE, "blocks": BLOCKS,
@@ -64,7 +67,7 @@ def _blocks(windows: SkipGramWindows, layout: str) -> Iterator[tuple[np.ndarray,
     """Yield the centres (C,) of a block, the end of each window (C,) among the output rows, and these rows (N,)."""
     noise = torch.from_numpy(windows.raw_counts) ** 0.75
     table, random = AliasTable(noise / noise.sum(), "cpu"), torch.Generator().manual_seed(0)
-    blocks = windows.windows(0, CompiledStep.default_block_size, shuffle=False)
+    blocks = filter(len, windows.windows(0, CompiledStep.default_block_size, shuffle=False))
     for block in itertools.islice(blocks, BLOCKS):
         start, target = block.start.numpy(), block.target.numpy()
         owner = np.repeat(np.arange(len(block)), np.diff(start))                            # (P,) window of a pair

@@ -24,6 +24,7 @@ from torch import Tensor
 from embtrain import experiment
 from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
 from embtrain.common.config import as_sets
+from embtrain.common.errors import DataError
 from embtrain.common.types import Query
 from embtrain.evaluate import heldout
 from embtrain.experiment.run import components
@@ -44,12 +45,14 @@ class JudgedPairs(NamedTuple):
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of both cases; `only` names some, for example text."""
+    """Rounds of both cases; `only` names some, for example text. DataError if no pair is held out."""
     known = {f"{kind}-t{n}": (kind, n) for n in threads for kind in ("text", "distinct")}
     chosen = {name: known[name] for name in choose(known, only)}
     settings = experiment.resolve(model="skipgram", corpus=corpus or CORPUS, sets=as_sets({
         "evaluate.heldout_pairs": PAIRS, "evaluate.benchmarks": []}))
     pairs = _pairs(cast(WindowsTask, tasks.read(settings)))
+    if not len(pairs.target):
+        raise DataError(f"{corpus or CORPUS}: no pair of words is held out for the test; give more text")
     groups = [Group(n, {name: partial(_ours, pairs, kind == "text", n)},
                     {rival: partial(_theirs, pairs, judge, n) for rival, judge in RIVALS.items()})
               for name, (kind, n) in chosen.items()]

@@ -109,7 +109,7 @@ def bounded(space: HyperbolicSpace, x: np.ndarray) -> np.ndarray:
     if space.score in ("umbral", "penumbral"):
         return np.append(x[:-1], np.clip(x[-1], space.low, space.high))
     norm = math.sqrt((x * x).sum())
-    if space.low <= norm <= space.high:
+    if not (norm < space.low or norm > space.high):      # also NaN, which training reports
         return x
     return x * (min(max(norm, space.low), space.high) / norm) if norm > 0 else space.low * np.eye(1, len(x))[0]
 

@@ -441,6 +441,15 @@ def test_judging_against_products(embtrain_bench: Bench, text: Path, monkeypatch
         assert all(theirs == pytest.approx(ours, abs=1e-3) for theirs in programs.values())
 
 
+@pytest.mark.parametrize(("name", "reason"), [("conflicts", "no word has a neighbour in its window"),
+                                              ("judging", "no pair of words is held out for the test")])
+def test_a_text_without_pairs_ends_with_one_line(embtrain_bench: Bench, tmp_path: Path, name: str, reason: str) -> None:
+    text = tmp_path / "words.txt"
+    text.write_text("\n".join("abcdefgh" * 50), encoding="utf-8")
+    code, lines, err = embtrain_bench(name, "--corpus", str(text), "--rounds", "1", "--threads", "2")
+    assert code == 3 and lines == [] and f"words.txt: {reason}" in err
+
+
 def test_every_way_of_judging_gives_the_same_ranks() -> None:
     """Also of equal scores, which are many: seven values among 90 candidates."""
     draw = torch.Generator().manual_seed(3)
