@@ -33,14 +33,16 @@ class Vocabulary:
     @cached_property
     def sha256(self) -> str:
         """The hash of the words and counts, as `write` writes them."""
-        lines = (f"{word}\t{count}\n" for word, count in zip(self.words, self.counts.tolist(), strict=True))
-        return hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(self._lines()).hexdigest()
 
     def write(self, path: Path) -> None:
         """Write a file with one line `word TAB count` per word, in the order of the ids."""
         with write_atomically(path) as file:
-            for word, count in zip(self.words, self.counts.tolist(), strict=True):
-                file.write(f"{word}\t{count}\n".encode("utf-8", "surrogatepass"))
+            file.write(self._lines())
+
+    def _lines(self) -> bytes:
+        lines = (f"{word}\t{count}\n" for word, count in zip(self.words, self.counts.tolist(), strict=True))
+        return "".join(lines).encode("utf-8", "surrogatepass")
 
     @classmethod
     def read(cls, path: Path) -> Self:
