@@ -239,7 +239,7 @@ LOOKING: dict[str, dict[str, Any]] = {
 def test_source_that_reads_the_model_gives_the_same_update(case: str, loss: str, mask: str) -> None:
     source_class, cost = sources.find(case.split()[0]), losses.find("sampled_softmax")
     for block, v in ((APART, 600), (WINDOW, 7)):
-        for seed in range(50):
+        for seed in range(200):
             pair = []
             for kind in (Step, CompiledWindows):
                 config = source_class.Config(**{"source": source_class.name, "k": 3, "filter": mask, **LOOKING[case]})
