@@ -36,7 +36,7 @@ from embtrain.train.engines.compiled_windows import CompiledWindows
 from embtrain.train.engines.false_negatives import KnownPositives
 
 # The most that the learning rate × the number of updates of a row at the same time may be, on average over updates. At
-# 1.3 skip-gram on 18 million words is as good as on a CPU; at 5.6, and on 21 words at 7.6, it diverges.
+# 1.3 skip-gram on 18 million words is as good as on a CPU (bench skipgram --device cuda); four times as much diverged.
 MAX_STEP = 1.3
 MAX_READERS = 8    # threads that read blocks ahead; on 16 cores 16 were slower
 
