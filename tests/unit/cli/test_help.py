@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+import typing
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import typer.main
+import typer.models
 
 from embtrain import cli
 from embtrain.cli import commands, options
@@ -49,6 +51,15 @@ def test_every_option_has_a_description_and_shows_its_default(name: str) -> None
     listed = [option for option in COMMANDS[name].params if option.param_type_name == "option"]
     assert [option.name for option in listed if not (option.help or "").rstrip(")").endswith(".")] == []
     assert [option.name for option in listed if without_default(option)] == []
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
+def test_an_option_whose_placeholder_is_its_name_declares_that_name(name: str) -> None:
+    """typer 0.27 takes `--DEVICE` from metavar="DEVICE" of a parameter `device` that declares no name."""
+    hints = typing.get_type_hints(COMMANDS[name].callback, include_extras=True)
+    infos = [(parameter, info) for parameter, hint in hints.items() for info in getattr(hint, "__metadata__", ())]
+    assert [parameter for parameter, info in infos if isinstance(info, typer.models.OptionInfo)
+            and str(info.metavar).lower() == parameter and info.default is ...] == []  # the first name given
 
 
 def test_an_option_without_a_default_is_found() -> None:
