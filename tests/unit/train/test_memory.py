@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.bits import same
-from helpers.tiny_runs import EVERY, RUNS, blocks, config, learning, made, write
+from helpers.tiny_runs import EVERY, RUNS, TRAIN, blocks, config, learning, made, write
 
 from embtrain import experiment
 from embtrain.common import machine
@@ -69,7 +69,7 @@ def test_update_memory_is_estimated_from_a_few_examples(place: Path, name: str) 
     run = made(config(place, name, "autograd"))
     estimate = memory_trial.update_bytes(run.model, run.source, run.loss, run.train, run.known_positives,
                              lambda places: memory._block(run.task.examples, places))
-    assert 0.8 < estimate / measured_bytes(run) < 1.35
+    assert 0.8 < estimate / measured_bytes(run) < 1.35 and run.model.table().dtype == run.model.config.table_dtype
 
 
 @pytest.mark.parametrize("name", ["skipgram", "lm", "transe"])
@@ -81,6 +81,29 @@ def test_adam_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None
                            for p in run.model.parameters()) and 0.8 < estimate / measured_bytes(run) < 1.35
     training = learning(run, place / f"adam of {name}")
     blocks(training, 1)                                     # which torch's Adam does not accept as sparse gradients
+
+
+@pytest.mark.parametrize(("name", "sets"), [
+    ("poincare", ["train.optimizer=row-adagrad"]), ("poincare", ["train.optimizer=adam", "train.engine=autograd"]),
+    ("skipgram", ["loss.name=nce", "loss.partition=context"]), ("lm", ["train.optimizer=adam"]),
+    ("rotate", ["train.optimizer=lazy-adam"])])
+def test_state_is_as_large_as_a_checkpoint(place: Path, tmp_path: Path, name: str, sets: list[str]) -> None:
+    """Poincaré embeddings are float64, and so is the state of their optimizer."""
+    settings = config(place, name, "autograd", *sets) if name in RUNS else experiment.resolve(
+        name, model=name, corpus=str(place / "pairs.tsv"), sets=[*TRAIN, "pairs.valid=3", "pairs.test=3", *sets])
+    run = made(settings)
+    training = learning(run, tmp_path)
+    blocks(training, 2)
+    training.save()
+    written = sum(path.stat().st_size for path in tmp_path.rglob("step-*.safetensors"))
+    state = memory.built_state(run)
+    assert 0 <= written - sum(state) < 4096                                          # names and shapes
+    known = memory.tables_state(settings, run.problem)
+    assert known.learned <= state.learned and known.optimizer <= state.optimizer
+    if name == "poincare":
+        tables = 8 * run.model.table().numel()
+        assert known.learned == tables and known.optimizer == state.optimizer
+        assert memory.disk_need(settings, run.problem, tmp_path).checkpoint == tables + known.optimizer
 
 
 @pytest.mark.parametrize(("name", "engine"), EVERY)
