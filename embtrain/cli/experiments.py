@@ -213,11 +213,12 @@ def bench(
         metavar="NAME", help="Benchmark of speed, e.g. skipgram; an unknown name lists all.")],
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Number of rounds; each runs embtrain and its rivals in "
                                                               "turn.")] = 5,
-    threads: Annotated[str, typer.Option(metavar="N,...", help="Numbers of threads.")] = "1,2",
+    threads: Annotated[str | None, typer.Option(
+        metavar="N,...", help="Numbers of threads; some benches run on one (default: 1,2).")] = None,
     only: Annotated[str | None, typer.Option(
         metavar="CASE,...", help="Cases to run, or their prefixes (default: all).")] = None,
     corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", help="Corpus to use (default: the benchmark's).")] = None,
+        metavar="NAME|PATH", help="Corpus to use; some benches make their data (default: the benchmark's).")] = None,
     device: Annotated[str, typer.Option(
         metavar="cpu|cuda", help="Device to measure; nn and skipgram measure a GPU too.")] = "cpu",
     quiet: options.Quiet = False,
@@ -232,10 +233,10 @@ def bench(
     from embtrain.cli.bench.harness.base import last_line
 
     options.configure_output(quiet)
-    counts = _counts(threads, "--threads", 1024)
+    counts = None if threads is None else _counts(threads, "--threads", 1024)
     # With --json, the lines of the rounds are progress output.
     with contextlib.redirect_stdout(None if quiet else sys.stderr) if as_json else contextlib.nullcontext():
-        summary = benches.find(name, device)(rounds, counts, names(only, "--only"), corpus)
+        summary = benches.measure(name, rounds, names(only, "--only"), counts, corpus, device)
     options.emit(summary, as_json, lambda: last_line(summary))
 
 
