@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,11 +15,14 @@ from helpers.tiny_runs import EVERY, RUNS, TRAIN, blocks, config, learning, made
 from embtrain import experiment
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
-from embtrain.experiment.run import memory
+from embtrain.data.text.windows import WindowBatch
+from embtrain.experiment.run import dry_run, memory
 from embtrain.experiment.run.components import Components
 from embtrain.train.checks import memory_trial
 from embtrain.train.checks.allocation_counter import AllocationCounter
 from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.compiled_windows import CompiledWindows
+from embtrain.train.engines.device_windows import DeviceWindows
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
 pytestmark = pytest.mark.long
@@ -136,6 +142,42 @@ def test_plan_reports_peak_of_training_and_evaluation(place: Path) -> None:
     estimate = str(experiment.plan(config(place, "skipgram", "autograd")))
     line = next(line for line in estimate.splitlines() if line.startswith("memory: "))
     assert "MiB in addition to" in line and "in training" in line and "in evaluation" in line
+
+
+def test_all_blocks_that_an_engine_reads_ahead_are_planned_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CompiledWindows, "blocks_ahead", lambda self: 1000)     # more than the run has
+    monkeypatch.setattr(CompiledWindows, "block_bytes", lambda self, block: (len(block) << 30, 0))
+    settings = config(place, "skipgram", "fused")
+    n = dry_run.profile(settings)[0].task.examples.n_blocks(0, 256)
+    estimate = experiment.plan(settings).memory
+    assert n > 1 and (estimate is None or (256 * (n - 1) << 30 < estimate.training and estimate.device is None))
+
+
+def test_tensors_on_a_gpu_are_planned_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 70 << 20)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 50 << 20)
+    assert dry_run._device_bytes("cpu", 1) is None
+    assert [dry_run._device_bytes("cuda", n << 20) for n in (0, 40)] == [70 << 20, 90 << 20]
+    assert str(dry_run.MemoryEstimate(0, 1 << 20, 2 << 20, 3 << 20)).endswith("about 3 MiB of the GPU in training")
+
+
+def test_an_engine_on_a_gpu_reads_as_many_blocks_ahead_as_it_states() -> None:
+    engine, read = DeviceWindows.__new__(DeviceWindows), list[int]()
+    engine.threads, engine.model = 3, SimpleNamespace(problem=SimpleNamespace(device="cpu"))  # type: ignore[assignment]
+    window = WindowBatch(torch.zeros(2, dtype=torch.int64), torch.arange(3), torch.zeros(2, dtype=torch.int64))
+
+    def windows(epoch: int, block: int, number: int, shuffle: bool) -> Iterator[WindowBatch]:
+        read.append(number)
+        return iter([window])
+
+    blocks = engine.batches(SimpleNamespace(n_blocks=lambda *_: 20, windows=windows), 0, 60)  # type: ignore[arg-type]
+    next(blocks)
+    limit = time.monotonic() + 60
+    while len(read) < 1 + engine.blocks_ahead() and time.monotonic() < limit:
+        time.sleep(0.001)
+    blocks.close()                                                             # type: ignore[attr-defined]
+    assert sorted(read) == list(range(1 + engine.blocks_ahead())) and engine.blocks_ahead() == 4
+    assert engine.block_bytes(window) == (2 * 56, 56)
 
 
 def test_few_repeated_candidates_need_almost_no_memory(tmp_path: Path) -> None:
