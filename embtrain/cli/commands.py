@@ -75,7 +75,8 @@ def fit(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key, after everything else. Repeatable.")] = None,
     epochs: options.Epochs = None,
     dim: options.Dim = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of initialization, order and draws (default: 1).")] = None,
+    seed: Annotated[int | None, typer.Option(
+        metavar="N", help="Seed of initialization, order and draws (default: 1).")] = None,
     threads: options.Threads = None,
     device: Annotated[str | None, typer.Option(
         "--device", metavar="DEVICE", help="cpu, cuda or cuda:N (default: cpu).")] = None,

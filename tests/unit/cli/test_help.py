@@ -62,6 +62,13 @@ def test_an_option_whose_placeholder_is_its_name_declares_that_name(name: str) -
             and str(info.metavar).lower() == parameter and info.default is ...] == []  # the first name given
 
 
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
+def test_options_have_values_with_names_instead_of_types_of_python(name: str) -> None:
+    """`--seeds N`, not `--seeds <int range>`."""
+    options = [option for option in COMMANDS[name].params if option.param_type_name == "option" and not option.is_flag]
+    assert [option.name for option in options if option.metavar is None] == []
+
+
 def test_an_option_without_a_default_is_found() -> None:
     option = next(option for option in COMMANDS["fit"].params if option.name == "seed")
     option.help, before = "Seed.", option.help
