@@ -72,12 +72,14 @@ class Plan(NamedTuple):
     tables: str                # disk of tables in files; '' for those in memory
 
     def __str__(self) -> str:
+        threads, blocks = (f"{n:,} {noun}{'s' * (n != 1)}" for n, noun in ((self.threads, "thread"),
+                                                                            (self.blocks, "block")))
         return (f"{dump(self.settings)}\ncorpus: {self.corpus}\n{self.files and self.files + chr(10)}engine: "
                 f"{self.engine}{''.join(f'; {reason}' for reason in self.slow)}\nmemory: "
                 f"{self.memory or 'unknown: this system does not report the memory of a process'}"
                 f"{self.tables and chr(10) + 'tables: ' + self.tables}\ntime: about "
-                f"{self.blocks * self.block_seconds:,.0f} s of training on {self.threads} threads ({self.blocks:,} "
-                f"blocks of {self.block_seconds * 1e3:.0f} ms), evaluation not counted"
+                f"{self.blocks * self.block_seconds:,.0f} s of training on {threads} ({blocks} of "
+                f"{self.block_seconds * 1e3:.0f} ms), evaluation not counted"
                 f"{self.sync and chr(10) + 'exchange: ' + self.sync}")
 
     def tree(self) -> dict[str, Any]:
