@@ -193,7 +193,7 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
         block_seconds = seconds[1:] or seconds
         estimate = None
         if program is not None and reading is not None and peak is not None and current is not None:
-            estimate = MemoryEstimate(program, max(reading, peak - mapped, current - mapped + ahead[0]) - program,
-                                      current - mapped - program + parts.task.evaluation_bytes(parts),
-                                      _device_bytes(settings.train.device, ahead[1]))
+            training = max(program, reading, peak - mapped, current - mapped + ahead[0]) - program
+            judging = max(0, current - mapped - program + parts.task.evaluation_bytes(parts))  # a tiny run frees more
+            estimate = MemoryEstimate(program, training, judging, _device_bytes(settings.train.device, ahead[1]))
     return parts, estimate, sum(block_seconds) / max(1, len(block_seconds)), exchange

@@ -13,7 +13,7 @@ import typer.main
 import typer.models
 
 from embtrain import cli
-from embtrain.cli import commands, options
+from embtrain.cli import commands, entry_point, options
 
 COLUMNS = 80
 
@@ -93,6 +93,15 @@ def test_an_unknown_option_named_like_a_key_gets_its_set(
     assert cli.run() == 2
     error = capsys.readouterr().err
     assert f"; to set that key: {hint} (see embtrain fit --help)\n" in error and error.count("\n") == 1
+
+
+def test_a_command_of_another_program_gets_the_name_of_ours(monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    others = entry_point.OTHER_NAMES
+    assert set(others.values()) <= COMMANDS.keys() and not others.keys() & COMMANDS.keys()
+    monkeypatch.setattr(sys, "argv", ["embtrain", "train", "--corpus", "my.txt"])
+    assert cli.run() == 2
+    assert capsys.readouterr().err.endswith(" command 'train'. Did you mean 'fit'? (see embtrain --help)\n")
 
 
 def test_data_without_its_option_get_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
