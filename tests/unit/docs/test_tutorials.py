@@ -170,7 +170,7 @@ def test_an_unexpected_failure_and_an_unexpected_success_are_detected() -> None:
     with pytest.raises(RuntimeError, match="exit code 2"):
         run("embtrain fit --negatives nothing")
     page_text = run("embtrain fit --negatives nothing   # ends in 2")
-    assert page_text.startswith("embtrain: error: --negatives: strategy: no strategies")
+    assert page_text.startswith("embtrain: error: --negatives: strategy: no strategy named")
     with pytest.raises(RuntimeError, match="exit code 0"):
         run("embtrain --version   # ends in 2")
     with pytest.raises(AssertionError):
