@@ -4,8 +4,8 @@
                                      docs/pictures/report.svg
 
 raw.py reads rows and formats numbers, choosing.py compares strategies, adversary.py compares ACE with fixed noise,
-benches.py and gensim_quality.py show speed and quality next to other libraries, licences.py lists data sets,
-leaderboard.py ranks runs, charts/ draws.
+agreement.py compares rankings between tasks, benches.py and gensim_quality.py show speed and quality next to other
+libraries, licences.py lists data sets, leaderboard.py ranks runs, charts/ draws.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from adversary import adversary_chart, adversary_table
+from agreement import agreement_table, score_tables
 from benches import bench_tables, loss_speed_chart
 from charts.dots import Panel, Point, dots, plane
 from choosing import METRIC_LABELS, choice_table, choose
@@ -159,7 +160,9 @@ def generated() -> dict[str, str]:
             "gensim/table.md": quality_table(), "gensim/differences.md": difference_table(),
             "gensim/chart.svg": quality_chart(),
             **{f"{entry.name}-losses.md": by_loss(entry, "test/mrr") for entry in graphs},
-            "ace.md": adversary_table(), "ace.svg": adversary_chart(), "bench.md": bench_tables(),
+            "ace.md": adversary_table(), "ace.svg": adversary_chart(),
+            "like-for-like/scores.md": score_tables(), "like-for-like/agreement.md": agreement_table(),
+            "bench.md": bench_tables(),
             "leaderboard.md": leaderboard(), "absent.md": not_run_table(),
             "licences.md": licence_table(),
             "bench-nmt.svg": loss_speed_chart(), "translation-word.svg": translation_example()}

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -33,7 +34,7 @@ ROOT = DOCS.parent
 OUTSIDE = (r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\shref="(?:https?:)?//|@import|'
            r"""url\(["']?(?:https?:)?//""")
 make = script("make")  # first: it adds the folder of the others to the path
-raw, choosing = script("raw"), script("choosing")
+raw, choosing, agreement = script("raw"), script("choosing"), script("agreement")
 generated = cache(make.generated)
 
 
@@ -149,6 +150,27 @@ def test_the_highest_is_corrected_for_all_pairs() -> None:
     alone = choosing.paired_t(result.values["test/mrr"]["a"], result.values["test/mrr"]["b"], ("a", "b"), "test/mrr")
     assert alone.p is not None and .05 / 3 < alone.p < .05 / 2
     assert choosing.choose(result, "test/mrr") == choosing.Choice("test/mrr", "b", ["a", "b", "c"], [])
+
+
+def task(name: str, folder: str, means: list[float]) -> Any:
+    """A comparison of strategies a, b, ... with two seeds around the means."""
+    values = {chr(97 + i): {1: mean - .01, 2: mean + .01} for i, mean in enumerate(means)}
+    return raw.Comparison(Path(folder) / name, {"metric": "test/mrr", "seeds": [1, 2]}, list(values), [],
+                          {"test/mrr": values}, {}, None)
+
+
+def test_the_agreement_of_two_tasks_is_kendalls_tau_of_their_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [.1, .2, .3, .4, .5]
+    found = [task("x", "like-for-like", first), task("y", "like-for-like", first[::-1]),
+             task("z", "like-for-like", [.1, .2, .3, .5, .4]), task("other", "words", first)]
+    monkeypatch.setattr(agreement, "comparisons", lambda: found)
+    lines = agreement.agreement_table().splitlines()
+    assert lines[2:] == ["| x, y | 5 | −1.00 [−1.00, −1.00] |", "| x, z | 5 | 0.80 [0.80, 0.80] |",
+                         "| y, z | 5 | −0.80 [−0.80, −0.80] |"]
+    firsts = [part.splitlines()[4] for part in agreement.score_tables().split("### ")[1:]]
+    assert firsts == ["| `e` | 0.500 [0.373, 0.627] |  |", "| `a` | 0.500 [0.373, 0.627] |  |",
+                      "| `d` | 0.500 [0.373, 0.627] |  |"]
+
 
 
 def test_sources_and_losses_are_crossed() -> None:

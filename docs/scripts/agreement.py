@@ -1,0 +1,73 @@
+"""Compares the rankings of strategies between tasks: the comparisons in docs/results/comparisons/like-for-like.
+
+The agreement of two tasks is Kendall's τ (b) between the means of the strategies that both contain. Its interval is the
+percentile interval over resamples of the seeds of each task.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from choosing import choose
+from numpy.typing import NDArray
+from raw import Comparison, cell, comparisons, over_seeds, table
+from scipy.stats import kendalltau
+
+from embtrain.report.comparison.decimals import metric_label
+
+FOLDER = "like-for-like"
+RESAMPLES, SEED, LEVEL = 2_000, 0, .95
+MIN_STRATEGIES = 5   # fewer have no ranking to speak of
+
+
+def task_comparisons() -> list[Comparison]:
+    """Return the comparisons of the same strategies on several tasks, by name."""
+    return [found for found in comparisons() if found.folder.parent.name == FOLDER]
+
+
+def score_tables() -> str:
+    """Return a table for each task: the deciding metric of each strategy, best first."""
+    parts = []
+    for found in task_comparisons():
+        metric = str(found.grid["metric"])
+        means, spread = over_seeds(found.values[metric], found.labels)
+        worse = dict(choose(found, metric).worse)
+        ranked = sorted(found.labels, key=lambda label: -(means[label].mean or 0.0))
+        worse[ranked[0]] = ""
+        rows = [[f"`{label}`", cell(means[label], spread), worse.get(label, "not separable")] for label in ranked]
+        parts.append(f"### {found.name.capitalize()}\n\n" + table(
+            ["strategy", metric_label(metric), f"less `{ranked[0]}`"], rows))
+    return "\n".join(parts)
+
+
+def agreement_table() -> str:
+    """Return Kendall's τ of each pair of tasks, and the mean of the pairs."""
+    found = [entry for entry in task_comparisons() if len(entry.labels) >= MIN_STRATEGIES]
+    rows = []
+    for a, b in itertools.combinations(found, 2):
+        shared = [label for label in a.labels if label in b.labels]
+        if len(shared) < MIN_STRATEGIES:
+            continue
+        x, y = _scores(a, shared), _scores(b, shared)
+        tau = float(kendalltau(x.mean(1), y.mean(1)).statistic)
+        low, high = _interval(x, y)
+        rows.append([f"{a.name}, {b.name}", str(len(shared)), f"{tau:.2f} [{low:.2f}, {high:.2f}]".replace("-", "−")])
+    return table(["tasks", "strategies", "Kendall's τ"], rows)
+
+
+def _scores(found: Comparison, labels: list[str]) -> NDArray[np.float64]:
+    """Return the deciding metric of each strategy and seed, (strategies, seeds)."""
+    values = found.values[str(found.grid["metric"])]
+    return np.array([[values[label][seed] for seed in found.grid["seeds"]] for label in labels])
+
+
+def _interval(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the percentile interval of τ over resamples of the seeds of both tasks."""
+    random = np.random.default_rng(SEED)
+    def resampled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        chosen = random.integers(scores.shape[1], size=scores.shape[1])
+        return np.asarray(scores[:, chosen].mean(1))
+    taus = [kendalltau(resampled(x), resampled(y)).statistic for _ in range(RESAMPLES)]
+    low, high = np.quantile(taus, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
