@@ -35,7 +35,8 @@ def rates(acc: tensor, row: tensor, mean_square: tensor, is_moved: tensor, lr: t
     rate = lr + 0.0 * mean_square
     if acc is not None:
         earlier = tl.atomic_add(acc + row, mean_square, mask=is_moved, sem="relaxed")
-        rate = tl.where(is_moved, lr / (tl.sqrt(earlier + mean_square) + eps), 0.0)
+        total = tl.where(is_moved, earlier + mean_square, 1.0)                # a masked addition returns any number
+        rate = tl.where(is_moved, lr / (tl.sqrt(total) + eps), 0.0)
     return rate
 
 
