@@ -42,7 +42,7 @@ def find(name: str, device: str = "cpu") -> Bench:
     if device != "cuda":
         raise UsageError(f"--device: {device!r}: cpu or cuda expected")
     if "device" not in inspect.signature(bench).parameters:
-        raise UsageError(f"--device: the bench {name} measures the CPU; nn and skipgram measure a GPU")
+        raise UsageError(f"--device: the bench {name} measures the CPU; nn, skipgram and transe measure a GPU")
     import torch
 
     if not torch.cuda.is_available():

@@ -77,10 +77,10 @@ def test_both_forms_of_sampled_softmax(score: str, share: int) -> None:
 @pytest.mark.parametrize("loss", ["sampled_softmax", "self_adversarial"])
 @pytest.mark.parametrize("adagrad", [False, True])
 def test_draws_that_exceed_the_registers(score: str, loss: str, adagrad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four tiles of two queries, whose losses are evaluated one at a time, and three rows are updated at a time."""
+    """Four tiles of two queries, whose losses are evaluated one at a time, and two rows are updated at a time."""
     monkeypatch.setattr(device, "MAX_TILE", 64)
     monkeypatch.setattr(device, "MAX_EVALUATED", 8)
-    monkeypatch.setattr(device, "MAX_UPDATED", 64)
+    monkeypatch.setattr(device, "UPDATED_PER_WARP", 64)
     for n, share in ((8, 8), (11, 7)):
         assert_agree(Case(6, 200, 12, 20, n, share, 5, score, loss, adagrad, distinct=True, weight="column"))
 

@@ -37,10 +37,10 @@ from embtrain.kernels.reference.training.rows import EPS
 from embtrain.kernels.training.triples import CONSTRAINTS, SCORES
 
 MAX_EVALUATED = 4_096       # scores whose losses a program evaluates at once; more if one query has more
-MAX_UPDATED = 4_096         # float32 values that a program adds at once
 VALUES_PER_WARP = 1_024     # of the queries of a program: 32 registers of each thread hold them, 32 their gradient
+UPDATED_PER_WARP = 512      # values that a program adds at once
 MAX_WARPS = 16
-MAX_SCRATCH = 1 << 28       # float32 values of all programs
+MAX_SCRATCH = 1 << 26       # float32 values of all programs
 QUERIES_AT_ONCE = 1 << 20   # more than any GPU holds
 
 
@@ -72,14 +72,15 @@ def update(e: TableTensors, r: TableTensors, queries: QueryTensors, negatives: N
     programs = max(1, min(triton.cdiv(n, share), queries_at_once // share, MAX_SCRATCH // values))
     block_d, block_k = next_power_of_two(dim), next_power_of_two(k)
     block_m = max(1, min(next_power_of_two(share), MAX_TILE // block_d))
+    warps = max(1, min(MAX_WARPS, block_m * block_d // VALUES_PER_WARP))
     flags: dict[str, Any] = {
         "SHARE": share, "K": k, "DIM": dim, "SCORE": loss_spec.score, "LOSS": loss_spec.loss,
         "CONSTRAINT": loss_spec.constraint, "CORRECTS": loss_spec.loss in ("nce", "sampled_softmax"),
         "CORRECTS_TARGET": corrects_target(loss_spec), "MASKS_TARGET": negatives.mask_target,
         "WEIGHT_PER_DRAW": negatives.weight is not None and negatives.weight.ndim == 2, "BLOCK_M": block_m,
-        "BLOCK_R": max(1, min(block_m, MAX_EVALUATED // block_k)), "BLOCK_G": max(1, MAX_UPDATED // block_d),
-        "BLOCK_K": block_k, "BLOCK_D": block_d,
-        "num_warps": max(1, min(MAX_WARPS, block_m * block_d // VALUES_PER_WARP))}
+        "BLOCK_R": max(1, min(block_m, MAX_EVALUATED // block_k)),
+        "BLOCK_G": max(1, warps * UPDATED_PER_WARP // block_d), "BLOCK_K": block_k,
+        "BLOCK_D": block_d, "num_warps": warps}
     log_total = math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0
     if n:
         update_units[(programs,)](
@@ -94,8 +95,8 @@ def update(e: TableTensors, r: TableTensors, queries: QueryTensors, negatives: N
 def _check(e: TableTensors, r: TableTensors, queries: QueryTensors, negatives: NegativeTensors,
            loss_spec: TripleLossSpec, c: Tensor | None, keep_scores: bool) -> None:
     """Raise ValueError unless shapes, types and devices fit. Reads no value of a tensor."""
-    n, dim, score, constraint, loss = len(queries.target), e.x.shape[-1], *loss_spec[:1], loss_spec.constraint, \
-        loss_spec.loss
+    n, dim, score, constraint, loss = (len(queries.target), e.x.shape[-1], loss_spec.score, loss_spec.constraint,
+                                       loss_spec.loss)
     if score not in SCORES or constraint not in CONSTRAINTS or loss not in (*LOSSES, "self_adversarial") \
             or (c is not None and loss != "nce"):
         raise ValueError(f"loss: {score!r}, {constraint!r} or {loss!r} is unknown, or a log Z without NCE")
