@@ -19,7 +19,9 @@ pytest.importorskip("triton", reason="peers: triton is not installed; pip instal
 
 from embtrain.kernels.device import alias as alias, skipgram as device
 from embtrain.kernels.device.arguments import DeviceResult, NegativeTensors, TableTensors
+from embtrain.kernels.device.pairs import update as pairs
 from embtrain.kernels.device.triples import update as triples
+from helpers.order_cases import Case as OrderCase
 from helpers.skipgram_cases import Case
 from helpers.triple_cases import Case as TripleCase
 
@@ -74,3 +76,15 @@ class Triples:
         queries = triples.QueryTensors(*map(tensor, case.queries))  # type: ignore[arg-type]
         self.result = triples.update(self.e, self.r, queries, drawn, case.rule, case.lr, tensor(case.rule.c),
                                      keep_scores, queries_at_once)
+
+
+class Pairs:
+    """The update of a case of order embeddings on the device; rows are padded with zeros."""
+
+    def __init__(self, case: OrderCase, rows_at_once: int = pairs.ROWS_AT_ONCE) -> None:
+        room = torch.zeros(len(case.x), -(-case.dim // 16) * 16, device=DEVICE)
+        room[:, :case.dim] = tensor(case.x)
+        self.table = TableTensors(room[:, :case.dim], tensor(case.acc))
+        rows = pairs.PairTensors(*map(tensor, case.rows))  # type: ignore[arg-type]
+        self.result = pairs.update(self.table, rows, negatives(case.negatives, len(case.rows.target)), case.rule,
+                                   case.lr, True, rows_at_once)

@@ -96,7 +96,7 @@ def expect(device: torch.device, tensors: Iterable[Expected]) -> None:
     for name, x, dtype, shape in tensors:
         if x is None:
             continue
-        is_packed = x.is_contiguous() or (name in "uver" and x.stride(1) == 1)
+        is_packed = x.is_contiguous() or (name in "uverx" and x.stride(1) == 1)
         if x.dtype != dtype or x.shape != shape or x.device != device or not is_packed:
             raise ValueError(f"{name}: {dtype} {shape} on {device} expected, contiguous, got {x.dtype} "
                              f"{tuple(x.shape)} on {x.device}")

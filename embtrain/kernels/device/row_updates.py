@@ -60,6 +60,18 @@ def add_rows(table: tensor, stride: tensor, acc: tensor, row: tensor, gradient: 
 
 
 @triton.jit
+def add_stored_rows(table: tensor, stride: tensor, acc: tensor, ids: tensor, gradient: tensor, n: tensor, d: tensor,
+                    lr: tensor, eps: tensor, DIM: tl.constexpr, BLOCK: tl.constexpr) -> None:
+    """Update the rows whose ids (n,) and gradients (n, DIM) are in memory, BLOCK at a time."""
+    for begin in range(0, n, BLOCK):
+        row = begin + tl.arange(0, BLOCK)
+        is_row = row < n
+        g = tl.load(gradient + row[:, None] * DIM + d[None, :], mask=is_row[:, None] & (d < DIM)[None, :], other=0.0)
+        is_moved = is_row & (tl.max(tl.abs(g), axis=1) > 0.0)
+        add_rows(table, stride, acc, tl.load(ids + row, mask=is_row, other=0), g, is_moved, d, lr, eps, DIM)
+
+
+@triton.jit
 def add_row(table: tensor, stride: tensor, acc: tensor, row: tensor, gradient: tensor, d: tensor, lr: tensor,
             eps: tensor, DIM: tl.constexpr) -> None:
     """Update one row by its gradient (D,)."""

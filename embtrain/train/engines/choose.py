@@ -3,7 +3,7 @@
 autograd   PyTorch: every model, source, loss and optimizer, on any device; an update covers a batch.
 fused  the compiled core on the CPU: skip-gram, CBOW, TransE, DistMult, order embeddings, Poincaré embeddings, cones and
        shadow cones; an update covers one window of text, one query of a triple or one pair of concepts, or those that
-       share a draw. On a GPU, Triton kernels: skip-gram, TransE and DistMult.
+       share a draw. On a GPU, Triton kernels: skip-gram, TransE, DistMult, order.
 
 On a window, query or pair without repeated rows both make the same update.
 """

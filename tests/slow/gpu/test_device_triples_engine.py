@@ -22,8 +22,8 @@ from embtrain import experiment
 from embtrain.data.triples.examples import TripleBatch
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.engines.device.triples import MAX_SHARE, DeviceTriples, PlacedTriples
-from embtrain.train.engines.device.windows import MAX_STEP
+from embtrain.train.engines.device.base import MAX_SHARE, MAX_STEP
+from embtrain.train.engines.device.triples import DeviceTriples, PlacedTriples
 from embtrain.train.loop import Trainer
 from embtrain.train.state.metrics_log import read
 
@@ -156,7 +156,7 @@ def launches(training: Trainer, patch: pytest.MonkeyPatch) -> list[tuple[int, in
 def test_queries_at_once_are_a_share_of_those_before(place: Path, tmp_path: Path, name: str,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     training = trainer(place, tmp_path, name, monkeypatch, True, "train.optimizer=row-adagrad")
-    monkeypatch.setattr("embtrain.train.engines.device.triples.MAX_SHARE", 0.5)
+    monkeypatch.setattr("embtrain.train.engines.device.base.MAX_SHARE", 0.5)
     unit, before = max(1, training.step.units_per_draw), 0  # type: ignore[attr-defined]
     recorded = launches(training, monkeypatch)
     for queries, at_once in recorded:
@@ -177,7 +177,7 @@ def test_a_row_gets_few_updates_at_the_same_time_by_sgd(place: Path, tmp_path: P
               np.bincount(np.concatenate([block.entity, block.target]), minlength=len(q)) / n + 4 * q]
     crowding = max((x * x).sum() / x.sum() for x in tables)
     for rate in (0.2, 1e-4):
-        at_once = step._queries_at_once(step._placed(block), rate)
+        at_once = step._rows_at_once(step._placed(block).crowding, rate)
         assert at_once * crowding * rate <= max(1.02 * MAX_STEP, crowding * rate)
     assert at_once * crowding * rate > 0.9 * MAX_STEP                   # a small rate is not rounded to few queries
     assert {at_once for _, at_once in launches(training, monkeypatch)} != {1}

@@ -26,6 +26,8 @@ from embtrain.data.text.windows import SkipGramBatch, WindowBatch
 from embtrain.kernels.core.loader import core
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
+from embtrain.models.hierarchies.order import OrderConfig
+from embtrain.models.hierarchies.poincare import PoincareConfig
 from embtrain.models.triples.distmult import DistMultConfig
 from embtrain.models.triples.transe import TransEConfig
 from embtrain.models.words.cbow import CbowConfig
@@ -38,8 +40,10 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose as engine, compiled, compiled_windows
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.base import StepResult
+from embtrain.train.engines.compiled_pairs import CompiledPairs
 from embtrain.train.engines.compiled_triples import CompiledTriples
 from embtrain.train.engines.compiled_windows import CompiledWindows
+from embtrain.train.engines.device.pairs import DevicePairs
 from embtrain.train.engines.device.triples import DeviceTriples
 from embtrain.train.engines.device.windows import DeviceWindows
 from embtrain.train.engines.false_negatives import KnownPositives
@@ -424,12 +428,15 @@ def test_each_rejection_names_its_key(change: dict[str, Any], says: str) -> None
 
 
 def test_the_gpu_has_kernels_for_some_models() -> None:
-    train, loss = TrainConfig(device="cuda"), losses.find("logistic").Config()
+    train = TrainConfig(device="cuda")
     for model, negatives, reasons in (
             (TransEConfig(dim=256), NegativesConfig(k=512), []), (DistMultConfig(), NegativesConfig(), []),
             (CbowConfig(), NegativesConfig(), ["train.device: cuda: cbow has no kernel on a GPU"]),
+            (PoincareConfig(), NegativesConfig(), ["train.device: cuda: poincare has no kernel on a GPU"]),
+            (OrderConfig(), NegativesConfig(), []),
             (TransEConfig(dim=20_000), NegativesConfig(), [
                 "model.dim: 20000: the kernels on a GPU keep a row in registers, where 16384 dimensions fit"])):
+        loss = losses.find("order" if isinstance(model, OrderConfig | PoincareConfig) else "logistic").Config()
         assert engine.why_not_fused(model, sources.find("unigram"), negatives, loss, train, True) == reasons
 
 
@@ -450,12 +457,12 @@ def test_the_gpu_needs_triton(installed: bool, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_each_device_has_its_step() -> None:
-    for device, kind, triples, size in (("cpu", CompiledWindows, CompiledTriples, 32_768),
-                                        ("cuda:1", DeviceWindows, DeviceTriples, 65_536)):
+    for device, kind, triples, pairs, size in (("cpu", CompiledWindows, CompiledTriples, CompiledPairs, 32_768),
+                                               ("cuda:1", DeviceWindows, DeviceTriples, DevicePairs, 65_536)):
         train = TrainConfig(engine="fused", device=device)
         for task in ("windows", "walks"):
             assert engine.engine_class(train, task) is kind
-        assert engine.engine_class(train, "triples") is triples
+        assert engine.engine_class(train, "triples") is triples and engine.engine_class(train, "pairs") is pairs
         assert engine.block_size(train, "fused", False, "triples") == size
         assert engine.block_size(train, "fused", True, "triples") == 4096
 

@@ -139,3 +139,17 @@ def test_triples_on_gpu_learn_as_on_cpu(model: str, strategy: str, sets: list[st
             "train.evaluate_every=1000000", "evaluate.resamples=0", *sets]), tmp_path / device)
         values.append({(row.benchmark, row.metric): row.value for row in run.scores}["test", "mrr"])
     assert values[1] == pytest.approx(values[0], rel=0.35)               # seeds of one device differ by up to .25
+
+
+def test_order_embeddings_on_gpu_learn_as_on_cpu(tmp_path: Path) -> None:
+    """A binary tree of 1,023 concepts, by Triton and by the compiled core."""
+    pytest.importorskip("triton", reason="peers: triton is not installed; pip install 'embtrain[gpu]'")
+    (tmp_path / "tree.tsv").write_text("".join(f"c{i}\tc{(i - 1) // 2}\n" for i in range(1, 1023)))
+    values = []
+    for device in ("cpu", "cuda"):
+        run = fit(resolve("order", model="order", corpus=str(tmp_path / "tree.tsv"), device=device, threads=1, sets=[
+            "model.dim=20", "negatives.filter=target", "train.engine=fused", "train.epochs=20", "train.chunk=1000",
+            "train.evaluate_every=1000000", "evaluate.resamples=0", "pairs.valid=300", "pairs.test=300"]),
+            tmp_path / device)
+        values.append({(row.benchmark, row.metric): row.value for row in run.scores}["test", "accuracy"])
+    assert values[1] == pytest.approx(values[0], abs=0.05)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.language import tensor
 
-from embtrain.kernels.device.row_updates import add_rows, load_rows, own_units
+from embtrain.kernels.device.row_updates import add_stored_rows, load_rows, own_units
 from embtrain.kernels.device.triples.row_losses import row_slopes
 from embtrain.kernels.device.triples.vectors import (
     candidate_gradients,
@@ -109,10 +109,10 @@ def update_units(e: tensor, r: tensor, e_acc: tensor, r_acc: tensor, entity: ten
                 tl.store(entity_gradient + place, dq, mask=is_place)
                 tl.store(relation_gradient + place, sign[:, None] * dq, mask=is_place)
         tl.debug_barrier()                                                    # all rows are read
-        _add(e, e_stride, e_acc, target + first, target_gradient, n_rows, d, lr, eps, DIM, BLOCK_G)
-        _add(e, e_stride, e_acc, ids + first_id, negative_gradient, K, d, lr, eps, DIM, BLOCK_G)
-        _add(e, e_stride, e_acc, entity + first, entity_gradient, n_rows, d, lr, eps, DIM, BLOCK_G)
-        _add(r, r_stride, r_acc, relation + first, relation_gradient, n_rows, d, lr, eps, DIM, BLOCK_G)
+        add_stored_rows(e, e_stride, e_acc, target + first, target_gradient, n_rows, d, lr, eps, DIM, BLOCK_G)
+        add_stored_rows(e, e_stride, e_acc, ids + first_id, negative_gradient, K, d, lr, eps, DIM, BLOCK_G)
+        add_stored_rows(e, e_stride, e_acc, entity + first, entity_gradient, n_rows, d, lr, eps, DIM, BLOCK_G)
+        add_stored_rows(r, r_stride, r_acc, relation + first, relation_gradient, n_rows, d, lr, eps, DIM, BLOCK_G)
         tl.debug_barrier()                                                    # the next unit writes to the scratch
         if CONSTRAINT != "free":
             _project(e, e_stride, target + first, n_rows, d, DIM, CONSTRAINT, BLOCK_G)
@@ -172,18 +172,6 @@ def _evaluate(row: tensor, n_rows: tensor, first: tensor, unit: tensor, column: 
         tl.store(c_slope + i, -g_t - tl.sum(g, axis=1), mask=is_row)
     tl.store(slope + K * SHARE + row, g_t, mask=is_row)
     tl.store(slope + cell, g, mask=is_cell)
-
-
-@triton.jit
-def _add(table: tensor, stride: tensor, acc: tensor, ids: tensor, gradient: tensor, n: tensor, d: tensor, lr: tensor,
-         eps: tensor, DIM: tl.constexpr, BLOCK_G: tl.constexpr) -> None:
-    """Update the rows ids (n,) by their gradients (n, DIM). A row that occurs twice is updated twice."""
-    for begin in range(0, n, BLOCK_G):
-        row = begin + tl.arange(0, BLOCK_G)
-        is_row = row < n
-        g = tl.load(gradient + row[:, None] * DIM + d[None, :], mask=is_row[:, None] & (d < DIM)[None, :], other=0.0)
-        is_moved = is_row & (tl.max(tl.abs(g), axis=1) > 0.0)
-        add_rows(table, stride, acc, tl.load(ids + row, mask=is_row, other=0), g, is_moved, d, lr, eps, DIM)
 
 
 @triton.jit

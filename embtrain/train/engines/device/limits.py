@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from embtrain.kernels.device.support import MAX_TILE, max_negatives
 from embtrain.models.base import ModelConfig
+from embtrain.models.hierarchies.order import OrderConfig
 from embtrain.models.triples.distmult import DistMultConfig
 from embtrain.models.triples.transe import TransEConfig
 from embtrain.models.words.cbow import CbowConfig
@@ -11,7 +12,7 @@ from embtrain.models.words.skipgram import SkipGramConfig
 from embtrain.negatives.base import NegativesConfig
 from embtrain.train.config import TrainConfig
 
-MODELS = (SkipGramConfig, TransEConfig, DistMultConfig)
+MODELS = (SkipGramConfig, TransEConfig, DistMultConfig, OrderConfig)
 
 
 def why_not_fused_on_gpu(model: ModelConfig, negatives: NegativesConfig, train: TrainConfig, has_kernels: bool

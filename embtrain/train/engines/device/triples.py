@@ -1,20 +1,13 @@
 """Triples on a GPU, through the Triton kernel (kernels/device/triples).
 
-Same update as compiled_triples.py, with units of a block updated at the same time. Their number is bounded, because a
-unit misses the updates of all others: most graphs have few relations, and each query moves the row of one.
-
-    row-Adagrad  queries at the same time ≤ MAX_SHARE × queries before them
-    SGD          learning rate × updates of a row at the same time ≤ MAX_STEP, on average over updates
-
-Under row-Adagrad the rate of a row falls with the square root of its updates, so that the first ones decide: a block is
-cut so that the bound holds from the first query on, with at most as many queries in a launch as before it.
+Same update as compiled_triples.py, with units of a block updated at the same time. Most graphs have few relations, and
+each query moves the row of one, so that the bounds of base.py matter more than for text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,15 +19,11 @@ from embtrain.data.triples.examples import TripleBatch
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
-from embtrain.negatives.static.base import StaticSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.base import Examples
 from embtrain.train.engines.compiled_triples import CompiledTriples
 from embtrain.train.engines.device.base import DeviceStep
-from embtrain.train.engines.device.windows import MAX_STEP
 from embtrain.train.engines.false_negatives import KnownPositives
-
-MAX_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -53,11 +42,7 @@ class DeviceTriples(DeviceStep, CompiledTriples):
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
                  config: TrainConfig, known_positives: KnownPositives | None = None):
         super().__init__(model, source, loss, optimizers, config, known_positives)
-        self.n_trained = 0     # queries since the step was built; a resumed run begins with few units again
-        self.drawn_per_query = np.zeros(model.problem.n_candidates)    # of each entity
-        if self.static_source:
-            q = cast(StaticSource, source).log_q.cpu().double().exp().numpy()
-            self.drawn_per_query = float(source.config.total_weight or source.config.k) * q
+        self.drawn_per_query = self._drawn_per_row()
 
     def _read(self, examples: Examples, epoch: int, block: int, number: int, shuffle: bool) -> PlacedTriples:
         return self._placed(next(examples.blocks(epoch, block, number, shuffle)))
@@ -94,8 +79,7 @@ class DeviceTriples(DeviceStep, CompiledTriples):
                                               None if block.weight is None else block.weight[part])
                 part_negatives = negatives.rows(draws, part)
                 result = kernel.update(e, r, queries, part_negatives, spec, lr, c, keep,
-                                       self._queries_at_once(block, lr))
-                self.n_trained += part.stop - part.start
+                                       self._rows_at_once(block.crowding, lr))
                 losses.append(result.loss)
                 if result.scores is not None:
                     costs.append(self._costs_from_scores(result.scores, part_negatives.ids))
@@ -105,21 +89,3 @@ class DeviceTriples(DeviceStep, CompiledTriples):
                 self.c.grad = torch.stack(c_grads).sum()
                 self.optimizers[1].step()
         return torch.cat(losses).sum(dtype=torch.float64), torch.cat(costs) if costs else None
-
-    def _launches(self, rows: slice) -> Iterator[slice]:
-        """Cut rows into launches of at most as many queries as were trained on before. Draws are not split."""
-        unit, first = max(1, self.units_per_draw), rows.start
-        while first < rows.stop:
-            size = max(unit, self.n_trained // unit * unit) if self._is_adaptive else rows.stop
-            yield slice(first, min(rows.stop, first + size))
-            first += size
-
-    @property
-    def _is_adaptive(self) -> bool:
-        """Whether the rate of a row falls as it is updated."""
-        return self._accumulator(self.model.r) is not None
-
-    def _queries_at_once(self, block: PlacedTriples, lr: float) -> int:
-        """The number of queries to update at a time."""
-        bound = MAX_SHARE * self.n_trained if self._is_adaptive else MAX_STEP / (max(lr, 1e-12) * block.crowding)
-        return max(1, int(min(bound, 1 << 30)))

@@ -24,12 +24,8 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines.base import Examples
 from embtrain.train.engines.compiled import MAX_LOGGED_ROWS
 from embtrain.train.engines.compiled_windows import CompiledWindows
-from embtrain.train.engines.device.base import DeviceStep
+from embtrain.train.engines.device.base import MAX_STEP, DeviceStep
 from embtrain.train.engines.false_negatives import KnownPositives
-
-# The most that the learning rate × the number of updates of a row at the same time may be, on average over updates. At
-# 1.3 skip-gram on 18 million words is as good as on a CPU (bench skipgram --device cuda); four times as much diverged.
-MAX_STEP = 1.3
 
 
 @dataclass(frozen=True)
