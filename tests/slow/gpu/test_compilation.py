@@ -69,16 +69,15 @@ def cases() -> list[tuple[str, int, dict[str, object], int]]:
             more = {} if share > 1 else {"centre_gradient": None}
             result.append(("shared", 90, {**shape, "SHARE": share, "BLOCK_M": 8, **more}, 4))
     for number, (loss, corrects) in enumerate({**losses, "self_adversarial": False}.items()):
-        for share, score, constraint in ((1, "l1", "free"), (64, ("l1", "l2", "dot")[number % 3], "sphere")):
-            optional = {} if number % 2 else dict.fromkeys(OPTIONAL_OF_TRIPLES)
-            result.append(("triples", 90, {
-                **TRIPLES, **optional, "SHARE": share, "SCORE": score, "LOSS": loss, "CONSTRAINT": constraint,
-                "CORRECTS": corrects, "CORRECTS_TARGET": loss == "nce", "BLOCK_M": min(share, 32)},
-                1 if share == 1 else 4))
+        share, score = (1, 64)[number % 2], ("l1", "l2", "dot")[number // 2]
+        result.append(("triples", 90, {
+            **TRIPLES, **(dict.fromkeys(OPTIONAL_OF_TRIPLES) if number in (1, 4) else {}), "SHARE": share,
+            "SCORE": score, "LOSS": loss, "CONSTRAINT": "sphere" if share > 1 else "free", "CORRECTS": corrects,
+            "CORRECTS_TARGET": loss == "nce", "BLOCK_M": min(share, 32)}, 1 if share == 1 else 4))
     for loss, reads_abs in product(("order", "margin"), (True, False)):
         optional = dict.fromkeys(OPTIONAL_OF_PAIRS) if loss == "order" and reads_abs else {}
         result.append(("pairs", 90, {**PAIRS, **optional, "LOSS": loss, "READS_ABS": reads_abs}, 1))
-    oldest = [(name, 80, values, warps) for name, _, values, warps in (*result[:3], *result[-7:-3])]
+    oldest = [(name, 80, values, warps) for name, _, values, warps in (*result[:3], *result[-6:-3])]
     return [*result, *oldest, ("alias", 80, {"BLOCK": 1024}, 4), ("alias", 90, {"BLOCK": 1024}, 4)]
 
 
