@@ -222,7 +222,7 @@ def bench(
     corpus: Annotated[str | None, typer.Option(
         metavar="NAME|PATH", help="Corpus to use; some benches make their data (default: the benchmark's).")] = None,
     device: Annotated[str, typer.Option(
-        metavar="cpu|cuda", help="Device to measure; nn and skipgram measure a GPU too.")] = "cpu",
+        metavar="cpu|cuda", help="Device to measure; nn, skipgram and transe measure a GPU too.")] = "cpu",
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:

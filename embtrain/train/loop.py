@@ -58,7 +58,7 @@ class Trainer:
         engine = choose.engine_class(config, model.task)
         self.step = engine(model, source, loss, self.optimizers, config, known_positives)
         self.read_blocks = partial(self.step.batches, examples)
-        self.block_size = choose.block_size(config, engine.name, source.traits.uses_model)
+        self.block_size = choose.block_size(config, engine.name, source.traits.uses_model, model.task)
         self.metrics = MetricsLog(folder / "metrics.jsonl")
         self.threshold = parse_threshold(config.track_until) if config.track_until else None
 

@@ -26,7 +26,7 @@ THREADS = (1, 2)  # numbers of threads of a bench that takes several
 NEUTRAL: dict[str, tuple[object, str]] = {
     "threads": ([1], "runs on one thread; remove it, or give 1"),
     "corpus": (None, "uses data of its own; remove it"),
-    "device": ("cpu", "measures the CPU; nn and skipgram measure a GPU")}
+    "device": ("cpu", "measures the CPU; nn, skipgram and transe measure a GPU")}
 
 
 def names() -> list[str]:

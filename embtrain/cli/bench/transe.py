@@ -19,6 +19,13 @@ k64-l1          64 negatives per positive, drawn for each positive, L1
 k64-l2-shared   64 negatives shared by 64 queries, L2; PyKEEN as in k64, with L2
 
 Case names end in the number of threads: k1-l1-t2. Without PyKEEN there is no ratio.
+
+With --device cuda the cases are whole runs by the kernel of the GPU, against the compiled core on the threads of the
+same machine: building the tables, training and ranking the test triples, but not reading the corpus and compiling the
+kernel. Their settings are those of docs/results/graphs.md:
+
+adversarial-l1-d256   self-adversarial loss, L1, 40 epochs: the best on validation
+softmax-l2-d128       sampled softmax, L2, 30 epochs: the previous best
 """
 
 from __future__ import annotations
@@ -26,23 +33,26 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from embtrain import experiment
-from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, choose, describe, run, timed
 from embtrain.common.config import as_sets
 from embtrain.common.errors import ResourceError
-from embtrain.data.triples.examples import HEAD
+from embtrain.data.triples.examples import HEAD, TripleBatch
+from embtrain.evaluate import link_prediction
+from embtrain.evaluate.link_prediction import Ranks
 from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
+from embtrain.experiment.tasks.triples import TriplesTask
 from embtrain.train.loop import Trainer
 
 CORPUS, DIM, MARGIN, TEMPERATURE = "fb15k-237", 100, 9.0, 1.0  # temperature: of the self-adversarial weights
@@ -65,16 +75,29 @@ class TransECase(NamedTuple):
 CASES = {"k1-l1": TransECase(norm="l1", k=1, share_draws_by="row", max_pykeen_positives=16_384),
          "k64-l1": TransECase(norm="l1", k=64, share_draws_by="row", max_pykeen_positives=8_192),
          "k64-l2-shared": TransECase(norm="l2", k=64, share_draws_by="block", max_pykeen_positives=8_192)}
+TUNED = {"negatives.share_draws_by": "block", "negatives.k": 256, "negatives.filter": "target", "train.min_lr": 0.001,
+         "train.engine": "fused", "train.evaluate_every": 1_000_000, "train.checkpoint_every": 1e9}
+# strategy and settings of whole runs
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "adversarial-l1-d256": ("self-adversarial", {
+        **TUNED, "model.norm": "l1", "model.dim": 256, "model.span": 0.04, "loss.margin": 9, "train.lr": 0.05,
+        "train.epochs": 40}),
+    "softmax-l2-d128": ("uniform", {
+        **TUNED, "loss.name": "sampled_softmax", "model.norm": "l2", "model.dim": 128, "train.lr": 0.3,
+        "train.epochs": 30})}
 PYKEEN_SETTINGS = (("Adam", 256), ("Adagrad", 1024))  # optimizer, batch size; the faster one is reported
 PYKEEN_LR = 0.01
 
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None, device: str = "cpu"
+          ) -> dict[str, Any]:
     """Time every case at every number of threads, `rounds` times, and return the summary.
 
     only: names of cases, or beginnings of names up to a dash, for example k64-l1-t1 or k64; None: all. corpus: a
     corpus of triples; None: CORPUS.
     """
+    if device != "cpu":
+        return on_gpu(rounds, threads, only, corpus, device)
     names = {f"{name}-t{n}": (case, n) for n in threads for name, case in CASES.items()}
     chosen = choose(list(names), only)
     task = tasks.read(settings(CASES["k1-l1"], corpus or CORPUS, 1))
@@ -104,13 +127,59 @@ def settings(case: TransECase, corpus: str, threads: int) -> experiment.Settings
                               sets=as_sets(keys))
 
 
+def on_gpu(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None, device: str
+           ) -> dict[str, Any]:
+    """Whole runs on a GPU, whose blocks the threads of the host read, and on these threads."""
+    known = {f"{name}-t{n}": (name, n) for n in threads for name in RUNS}
+    chosen = {name: known[name] for name in choose(known, only)}
+    groups = []
+    for case, (name, n) in chosen.items():
+        strategy, sets = RUNS[name]
+        work = partial(whole_run, strategy, sets, corpus or CORPUS, n)
+        groups.append(Group(n, {case: partial(work, device)}, {"compiled core": partial(work, "cpu")}))
+    return run("transe", "s a run", groups, rounds, {
+        "corpus": corpus or CORPUS, "device": describe(device),
+        "settings": {name: sets for name, (_, sets) in RUNS.items()},
+        "measured": "tables, training and ranks of the test triples; reading the corpus and compiling not timed"})
+
+
+def whole_run(strategy: str, sets: Mapping[str, Any], corpus: str, threads: int, device: str) -> Timed:
+    """Train on a corpus and rank its test triples, with the first seed."""
+    config = experiment.resolve(strategy, model="transe", corpus=corpus, seed=1, threads=threads, device=device,
+                                sets=as_sets(sets))
+    components.use_threads(threads)
+    task = cast(TriplesTask, tasks.read(config))
+    batch, known = cast(TripleBatch, task.heldout("test")), task.filter_for("test")
+
+    def work() -> tuple[float, Ranks]:
+        parts = components.build(config, task)
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = _trainer(parts, Path(folder))
+            trainer.run()
+        return trainer.position.seconds, link_prediction.ranks(parts.model, batch, known, threads)
+
+    if device == "cpu":
+        seconds, cpu, (training, ranks) = timed(work)
+    else:
+        with tempfile.TemporaryDirectory() as folder:                       # compile the kernel
+            first = _trainer(components.build(config, task), Path(folder))
+            first.run_step(next(first.read_blocks(0, first.block_size, 0, True)))
+        seconds, cpu, (training, ranks) = timed(work, torch.cuda.synchronize)
+    scores = link_prediction.mean_scores("test", ranks, task.evaluate, "")
+    quality = {score.metric: score.value for score in scores if score.value is not None}
+    return Timed(seconds, cpu, quality | {"training_seconds": training})
+
+
+def _trainer(parts: components.Components, folder: Path) -> Trainer:
+    return Trainer(parts.model, parts.source, parts.loss, parts.task.examples, parts.train, folder, dict,
+                   parts.known_positives)
+
+
 def ours(task: Task, config: experiment.Settings) -> Timed:
     """Train one epoch with the fused engine; the trainer counts the seconds of its loop."""
     components.use_threads(config.train.threads)
-    parts = components.build(config, task)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, Path(folder), dict,
-                          parts.known_positives)
+        trainer = _trainer(components.build(config, task), Path(folder))
         trainer.run()
     return _per_million(trainer.position.seconds, trainer.position.cpu_seconds, trainer.position.examples)
 

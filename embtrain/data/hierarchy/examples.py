@@ -6,6 +6,7 @@ of an epoch. The content of a block depends only on (seed, epoch, block).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,6 +142,7 @@ class PairExamples:
     def __init__(self, train: np.ndarray, slot: str, seed: int):
         self._train, self._slot, self._seed = torch.from_numpy(train), slot, seed
         self._epoch: tuple[int, bool, Tensor] | None = None
+        self._lock = threading.Lock()
         self.n = len(train) * (2 if slot == "both" else 1)
 
     def counts(self, v: int) -> Tensor:
@@ -163,19 +165,21 @@ class PairExamples:
             )
 
     def _rows(self, epoch: int, shuffle: bool) -> Tensor:
-        """Return 2 * pair + slot of each example of the epoch, (n,)."""
-        if self._epoch is None or self._epoch[:2] != (epoch, shuffle):
-            n = len(self._train)
-            if self._slot == "both":
-                rows = np.arange(2 * n)
-            elif self._slot == "random":
-                rows = 2 * np.arange(n) + self._random(epoch, _SLOT).integers(0, 2, n)
-            else:
-                rows = 2 * np.arange(n) + (HYPERNYM if self._slot == "hypernym" else HYPONYM)
-            if shuffle:
-                rows = rows[self._random(epoch, _ORDER).permutation(len(rows))]
-            self._epoch = epoch, shuffle, torch.from_numpy(rows)
-        return self._epoch[2]
+        """Return 2 * pair + slot of each example of the epoch, (n,). Threads that read blocks compute it once."""
+        with self._lock:
+            if self._epoch is None or self._epoch[:2] != (epoch, shuffle):
+                self._epoch = epoch, shuffle, torch.from_numpy(self._new_rows(epoch, shuffle))
+            return self._epoch[2]
+
+    def _new_rows(self, epoch: int, shuffle: bool) -> np.ndarray:
+        n = len(self._train)
+        if self._slot == "both":
+            rows = np.arange(2 * n)
+        elif self._slot == "random":
+            rows = 2 * np.arange(n) + self._random(epoch, _SLOT).integers(0, 2, n)
+        else:
+            rows = 2 * np.arange(n) + (HYPERNYM if self._slot == "hypernym" else HYPONYM)
+        return rows[self._random(epoch, _ORDER).permutation(len(rows))] if shuffle else rows
 
     def _random(self, epoch: int, use: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))

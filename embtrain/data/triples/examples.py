@@ -19,6 +19,7 @@ Order and coins depend only on (seed, epoch) and the position, so training resum
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
@@ -56,6 +57,7 @@ class TripleExamples:
     def __init__(self, triples: np.ndarray, n_entities: int, n_relations: int, config: TriplesConfig, seed: int):
         self._triples, self._config, self._seed = triples, config, seed
         self._order: tuple[int, np.ndarray] | None = None
+        self._lock = threading.Lock()
         self.n_entities, self.n_relations = n_entities, n_relations * (2 if config.reciprocal else 1)
         self.p_head = np.full(n_relations, 0.5)                                              # (R,)
         if config.slot == "bernoulli":
@@ -108,11 +110,12 @@ class TripleExamples:
         return self.batch(np.repeat(triples, 2, axis=0), np.tile([TAIL, HEAD], len(triples)))
 
     def _epoch(self, epoch: int) -> np.ndarray:
-        """Return the order of the examples in an epoch."""
-        if self._order is None or self._order[0] != epoch:
-            order = np.random.default_rng(self._seed_of(epoch, _ORDER)).permutation(self.examples_per_epoch)
-            self._order = epoch, order
-        return self._order[1]
+        """Return the order of the examples in an epoch. Threads that read blocks do not compute it twice."""
+        with self._lock:
+            if self._order is None or self._order[0] != epoch:
+                order = np.random.default_rng(self._seed_of(epoch, _ORDER)).permutation(self.examples_per_epoch)
+                self._order = epoch, order
+            return self._order[1]
 
     def _seed_of(self, epoch: int, use: int) -> int:
         return int(np.random.SeedSequence([self._seed, epoch, use]).generate_state(1, np.uint64)[0])

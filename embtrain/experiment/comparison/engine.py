@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from embtrain.experiment.comparison.checks.pairing import different_blocks, fused_blockers
 from embtrain.experiment.comparison.grid import Grid
 from embtrain.experiment.comparison.workers import Cell
+from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.train.engines import choose
 
@@ -44,7 +45,8 @@ def choose_for_all(grid: Grid, cells: Sequence[Cell]) -> Grid:
 def block_size(cell: Cell, engine: str) -> int:
     """Return the centre words or queries per block of a cell: `train.chunk`, or the default of the engine."""
     settings = cell.settings
-    return choose.block_size(settings.train, engine, negatives.find(settings.negatives.source).traits.uses_model)
+    return choose.block_size(settings.train, engine, negatives.find(settings.negatives.source).traits.uses_model,
+                             models.find(settings.model.name).task)
 
 
 def describe(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:

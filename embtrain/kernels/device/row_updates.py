@@ -35,7 +35,8 @@ def rates(acc: tensor, row: tensor, mean_square: tensor, is_moved: tensor, lr: t
     rate = lr + 0.0 * mean_square
     if acc is not None:
         earlier = tl.atomic_add(acc + row, mean_square, mask=is_moved, sem="relaxed")
-        rate = tl.where(is_moved, lr / (tl.sqrt(earlier + mean_square) + eps), 0.0)
+        total = tl.where(is_moved, earlier + mean_square, 1.0)                # a masked addition returns any number
+        rate = tl.where(is_moved, lr / (tl.sqrt(total) + eps), 0.0)
     return rate
 
 
@@ -56,6 +57,18 @@ def add_rows(table: tensor, stride: tensor, acc: tensor, row: tensor, gradient: 
     rate = rates(acc, row, tl.sum(gradient * gradient, axis=1) / DIM, is_moved, lr, eps)
     tl.atomic_add(table + row[:, None] * stride + d[None, :], -rate[:, None] * gradient,
                   mask=is_moved[:, None] & (d < DIM)[None, :], sem="relaxed")
+
+
+@triton.jit
+def add_stored_rows(table: tensor, stride: tensor, acc: tensor, ids: tensor, gradient: tensor, n: tensor, d: tensor,
+                    lr: tensor, eps: tensor, DIM: tl.constexpr, BLOCK: tl.constexpr) -> None:
+    """Update the rows whose ids (n,) and gradients (n, DIM) are in memory, BLOCK at a time."""
+    for begin in range(0, n, BLOCK):
+        row = begin + tl.arange(0, BLOCK)
+        is_row = row < n
+        g = tl.load(gradient + row[:, None] * DIM + d[None, :], mask=is_row[:, None] & (d < DIM)[None, :], other=0.0)
+        is_moved = is_row & (tl.max(tl.abs(g), axis=1) > 0.0)
+        add_rows(table, stride, acc, tl.load(ids + row, mask=is_row, other=0), g, is_moved, d, lr, eps, DIM)
 
 
 @triton.jit

@@ -9,6 +9,6 @@ compiled_windows.py  skip-gram
 compiled_contexts.py  CBOW
 compiled_triples.py  TransE and DistMult
 compiled_pairs.py    order embeddings, Poincaré embeddings, cones, shadow cones
-device_windows.py    skip-gram on a GPU
+device/              steps on a GPU
 false_negatives.py   finds drawn candidates that are known positives
 """

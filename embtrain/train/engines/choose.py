@@ -3,7 +3,7 @@
 autograd   PyTorch: every model, source, loss and optimizer, on any device; an update covers a batch.
 fused  the compiled core on the CPU: skip-gram, CBOW, TransE, DistMult, order embeddings, Poincaré embeddings, cones and
        shadow cones; an update covers one window of text, one query of a triple or one pair of concepts, or those that
-       share a draw. On a GPU, Triton kernels: skip-gram.
+       share a draw. On a GPU, Triton kernels: skip-gram, TransE, DistMult, order.
 
 On a window, query or pair without repeated rows both make the same update.
 """
@@ -14,6 +14,7 @@ from embtrain.common.errors import ResourceError, UsageError
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.device.support import has_triton
 from embtrain.losses.base import LossConfig
+from embtrain.models import base as models
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.cone import ConeConfig
 from embtrain.models.hierarchies.order import OrderConfig
@@ -25,8 +26,9 @@ from embtrain.models.words.cbow import CbowConfig
 from embtrain.models.words.skipgram import SkipGramConfig
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.config import TrainConfig
-from embtrain.train.engines import base, compiled_pairs, device_windows
+from embtrain.train.engines import base, compiled_pairs
 from embtrain.train.engines.base import Engine
+from embtrain.train.engines.device.limits import why_not_fused_on_gpu
 
 FLOAT64_MODELS = (ConeConfig, ShadowConeConfig, PoincareConfig)
 PAIR_MODELS = (OrderConfig, *FLOAT64_MODELS)
@@ -74,7 +76,7 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
                                             f"{' and '.join(OPTIMIZERS)}"),
         (train.clip is not None, "train.clip: the gradient of a whole update is never formed, so it cannot be clipped"),
         (train.reduction != "sum", f"train.reduction: {train.reduction}: there is no batch to reduce over"),
-        *(device_windows.why_not_fused_on_gpu(model, negatives, train, compiled) if train.device != "cpu" else
+        *(why_not_fused_on_gpu(model, negatives, train, compiled) if train.device != "cpu" else
           [(not compiled, "there is no compiled core; `embtrain doctor` shows why and how to get it")]),
     ]
     return [reason for applies, reason in checks if applies]
@@ -93,7 +95,7 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
         only_core_missing = not compiled and len(reasons) == 1
         raise (ResourceError if only_core_missing else UsageError)(*(f"train.engine: fused: {r}" for r in reasons))
     engine = "autograd" if train.engine == "autograd" or reasons else "fused"
-    chunk = block_size(train, engine, source.traits.uses_model)
+    chunk = block_size(train, engine, source.traits.uses_model, models.find(model.name).task)
     return train.model_copy(update={"engine": engine, "chunk": chunk}), reasons
 
 
@@ -118,20 +120,22 @@ def has_kernels(train: TrainConfig) -> bool:
     return core() is not None if train.device == "cpu" else has_triton()
 
 
-def block_size(train: TrainConfig, engine: str, uses_model: bool) -> int:
-    """Centres or queries per block.
+def block_size(train: TrainConfig, engine: str, uses_model: bool, task: str) -> int:
+    """Centres or queries per block, for the models of a task.
 
     A call of the core costs as much as a hundred windows, so `fused` uses larger blocks. A source that uses the model
     draws from the model as of the start of the block, so it gets the same block size under both engines. On a GPU a
     block should take longer than the host needs to prepare the next one.
     """
-    default = Engine.default_block_size if uses_model else base.find(engine).default_block_size
-    if not uses_model and engine == "fused" and train.device != "cpu":
-        default = device_windows.DeviceWindows.default_block_size
-    return default if train.chunk is None else train.chunk
+    if train.chunk is not None:
+        return train.chunk
+    return Engine.default_block_size if uses_model else _find(engine, train.device, task).default_block_size
 
 
 def engine_class(train: TrainConfig, task: str) -> type[Engine]:
     """Return the class of the engine that trains the models of a task. `auto` means `autograd` here."""
-    device = "cpu" if train.device == "cpu" else "cuda"
-    return base.find("autograd" if train.engine == "auto" else train.engine).for_task(task, device)
+    return _find("autograd" if train.engine == "auto" else train.engine, train.device, task)
+
+
+def _find(engine: str, device: str, task: str) -> type[Engine]:
+    return base.find(engine).for_task(task, "cpu" if device == "cpu" else "cuda")

@@ -4,8 +4,8 @@
 
 Equivalent to train/engines/autograd.py, except for how many examples one update covers. A full Query is built only if
 the source uses it; static sources return ids alone. Subclasses define what a block is: windows of text
-(compiled_windows.py, compiled_contexts.py, on a GPU device_windows.py), triples (compiled_triples.py) or pairs of
-concepts (compiled_pairs.py).
+(compiled_windows.py, compiled_contexts.py), triples (compiled_triples.py) or pairs of concepts (compiled_pairs.py); on
+a GPU those of device/.
 """
 
 from __future__ import annotations

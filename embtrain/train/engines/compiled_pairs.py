@@ -7,7 +7,7 @@ other. The tests compare it with train/engines/autograd.py on blocks in which no
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -53,29 +53,37 @@ class CompiledPairs(CompiledStep):
     def _query(self, block: Any, vectors: bool) -> Query:
         if vectors:
             return self.model.encode(block).detach()
-        return Query(torch.empty((len(block), 0)), *self.model.query_fields(block))
+        return Query(torch.empty((len(block), 0), device=block.target.device), *self.model.query_fields(block))
 
     def _n_draws(self, block: Any) -> int:
         return -(-len(block) // self.units_per_draw)
 
     def _group(self, block: Any) -> Tensor | None:
-        return None if self.units_per_draw == 1 else torch.arange(len(block)) // self.units_per_draw
+        rows = torch.arange(len(block), device=block.target.device)
+        return None if self.units_per_draw == 1 else rows // self.units_per_draw
 
-    def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
+    def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float | Tensor, Tensor | None]:
         rows = PairRows(*(field.contiguous().numpy() for field in (block.concept, block.target, block.slot)))
         result = self._run(rows, drawn, keep)
         if result.scores is None:
             return result.loss, None
-        scores = torch.from_numpy(result.scores)
+        return result.loss, self._costs_from_scores(block, torch.from_numpy(result.scores), drawn)
+
+    def _costs_from_scores(self, block: Any, scores: Tensor, drawn: Negatives) -> Tensor:
+        """Costs of the negatives of each row, (B, K)."""
         zeros = scores.new_zeros(len(scores))
         query = Query(zeros.unsqueeze(1), *self.model.query_fields(block))
-        return result.loss, self.loss.negative(LossInput(zeros, scores, drawn, query))
+        return self.loss.negative(LossInput(zeros, scores, drawn, query))
+
+    def _order_spec(self) -> OrderLossSpec:
+        """The loss of order embeddings in the form of the kernels."""
+        margin, reads_abs = getattr(self.loss.config, "margin", 0.0), cast(Order, self.model).config.orthant == "abs"
+        return OrderLossSpec(self.loss.name, margin, reads_abs)  # type: ignore[arg-type]
 
     def _run(self, rows: PairRows, drawn: Negatives, keep: bool) -> UpdateResult:
         model, name, margin = self.model, self.loss.name, getattr(self.loss.config, "margin", 0.0)
         table, negatives, lr = self._table(model.x), self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
         if isinstance(model, Order):
-            rule = OrderLossSpec(name, margin, model.config.orthant == "abs")  # type: ignore[arg-type]
-            return order.update(table, rows, negatives, rule, lr, self.threads, keep)
+            return order.update(table, rows, negatives, self._order_spec(), lr, self.threads, keep)
         return hyperbolic.update(table, rows, negatives, model.space(), HyperbolicLossSpec(name, margin),  # type: ignore[arg-type]
                                  lr, self.threads, keep)

@@ -35,16 +35,17 @@ class CompiledTriples(CompiledStep):
         if vectors:
             return self.model.encode(block).detach()
         context = self.model.context(block)                                                # (B, 2)
-        no_vectors = torch.empty((len(context), 0))
+        no_vectors = torch.empty((len(context), 0), device=context.device)
         return Query(no_vectors, context, block.target, block.slot, self.model.query_ids(context))
 
     def _n_draws(self, block: Any) -> int:
         return -(-len(block) // self.units_per_draw) if self.units_per_draw else len(block)
 
     def _group(self, block: Any) -> Tensor | None:
-        return torch.arange(len(block)) // self.units_per_draw if self.units_per_draw else None
+        rows = torch.arange(len(block), device=block.target.device)
+        return rows // self.units_per_draw if self.units_per_draw else None
 
-    def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
+    def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float | Tensor, Tensor | None]:
         e, r = self._table(self.model.e), self._table(self.model.r)
         entity, relation, slot, target = (
             x.contiguous().numpy() for x in (block.entity, block.relation, block.slot, block.target)
@@ -52,25 +53,26 @@ class CompiledTriples(CompiledStep):
         weight = None if block.weight is None else block.weight.contiguous().numpy()
         queries = TripleQueries(entity, relation, slot, target, weight)
         columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
-        rule = self._loss_spec(columns.total_weight)
+        rule = self._loss_spec(columns.total_weight)._replace(c=None if self.c is None else self.c.detach().numpy())
         loss, costs = 0.0, list[Tensor]()
         for rows in self._chunks(len(block)):
             part_queries, part_columns = _slice(queries, columns, rows)
             result = update(e, r, part_queries, part_columns, rule, lr, self.threads, keep)
             loss += result.loss
             if result.scores is not None:
-                costs.append(self._costs_from_scores(torch.from_numpy(result.scores), part_columns))
+                costs.append(self._costs_from_scores(torch.from_numpy(result.scores),
+                                                     torch.from_numpy(part_columns.ids)))
             if self.c is not None and result.c_grad is not None:
                 self.c.grad = torch.from_numpy(np.asarray(result.c_grad, dtype=np.float32))
                 self.optimizers[1].step()
         return loss, torch.cat(costs) if costs else None
 
     def _loss_spec(self, total_weight: float) -> TripleLossSpec:
+        """The loss in the form of the kernels, without log Z."""
         loss, model = self.loss, self.model
         margin = loss.config.margin if isinstance(loss, Margin | SelfAdversarial) else 1.0
         return TripleLossSpec(model.geometry, loss.name, margin,  # type: ignore[arg-type]
-                    loss.config.temperature if isinstance(loss, SelfAdversarial) else 1.0,
-                    None if self.c is None else self.c.detach().numpy(),
+                    loss.config.temperature if isinstance(loss, SelfAdversarial) else 1.0, None,
                     isinstance(loss, SampledSoftmaxLoss) and loss.config.form == "ranking",
                     model.config.entities if isinstance(model, TransE) else "free",
                     self._positive_weight(total_weight))
@@ -81,11 +83,11 @@ class CompiledTriples(CompiledStep):
         step = n if self.c is None else max(unit, self.config.batch // unit * unit)
         return [slice(first, min(n, first + step)) for first in range(0, n, step)]
 
-    def _costs_from_scores(self, scores: Tensor, columns: NegativeBatch) -> Tensor:
-        """Costs of the negatives from the scores (G, K) of draws of one row each."""
+    def _costs_from_scores(self, scores: Tensor, draws: Tensor) -> Tensor:
+        """Costs of the negatives from the scores (G, K) of draws of one row each, with their ids."""
         zeros = scores.new_zeros(len(scores))
         query = Query(zeros.unsqueeze(1), zeros.long(), zeros.long(), zeros.long())
-        return self.loss.negative(LossInput(zeros, scores, Negatives(torch.from_numpy(columns.ids)), query))
+        return self.loss.negative(LossInput(zeros, scores, Negatives(draws), query))
 
 
 def _slice(queries: TripleQueries, columns: NegativeBatch, rows: slice) -> tuple[TripleQueries, NegativeBatch]:

@@ -23,13 +23,16 @@ from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from embtrain.kernels.device import alias, private_draws, shared_draws
+from embtrain.kernels.device.pairs import units as pair_units
+from embtrain.kernels.device.triples import units
 
 FLOATS = ("u v u_acc v_acc log_q log_q_table log_q_target weight c loss c_slope target_slope slope centre_gradient "
-          "scores").split()
-IDS = "centre start target ids accept alias seed out".split()
-NUMBERS = "lr eps margin positive_weight log_total".split()
+          "scores e r e_acc r_acc row_weight scores_out negative_gradient row_gradient x acc gradient").split()
+IDS = "centre start target ids accept alias seed out entity relation slot concept".split()
+NUMBERS = "lr eps margin temperature positive_weight log_total".split()
 TYPES = dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(IDS, "*i64") | dict.fromkeys(NUMBERS, "fp32")
-KERNELS = {"private": private_draws.update_windows, "shared": shared_draws.update_units, "alias": alias._draw}
+KERNELS = {"private": private_draws.update_windows, "shared": shared_draws.update_units, "alias": alias._draw,
+           "triples": units.update_units, "pairs": pair_units.update_rows}
 
 for name, capability, constants, warps in json.load(sys.stdin):
     kernel, signature, values = KERNELS[name], {}, {}
@@ -45,6 +48,13 @@ for name, capability, constants, warps in json.load(sys.stdin):
 '''
 SHAPE = {"K": 5, "DIM": 100, "BLOCK_K": 8, "BLOCK_D": 128, "C_PER_CENTRE": True, "WEIGHT_PER_DRAW": True}
 OPTIONAL = ["u_acc", "v_acc", "log_q", "log_q_target", "weight", "is_masked", "c", "c_slope", "scores"]
+#: Of triples: 100 dimensions, the queries of a unit in two tiles.
+TRIPLES = {"K": 5, "DIM": 100, "BLOCK_K": 8, "BLOCK_D": 128, "BLOCK_R": 8, "BLOCK_G": 16, "WEIGHT_PER_DRAW": True,
+           "MASKS_TARGET": True}
+PAIRS = {"K": 5, "DIM": 100, "BLOCK_K": 8, "BLOCK_D": 128, "WEIGHT_PER_DRAW": True, "MASKS_TARGET": True, "SHARE": 3}
+OPTIONAL_OF_PAIRS = ["acc", "weight", "is_masked", "scores"]
+OPTIONAL_OF_TRIPLES = ["e_acc", "r_acc", "row_weight", "log_q", "log_q_target", "weight", "is_masked", "c", "c_slope",
+                       "scores_out"]
 
 
 def cases() -> list[tuple[str, int, dict[str, object], int]]:
@@ -58,7 +68,16 @@ def cases() -> list[tuple[str, int, dict[str, object], int]]:
         for share in (1, 16):
             more = {} if share > 1 else {"centre_gradient": None}
             result.append(("shared", 90, {**shape, "SHARE": share, "BLOCK_M": 8, **more}, 4))
-    oldest = [(name, 80, values, warps) for name, _, values, warps in result[:3]]
+    for number, (loss, corrects) in enumerate({**losses, "self_adversarial": False}.items()):
+        share, score = (1, 64)[number % 2], ("l1", "l2", "dot")[number // 2]
+        result.append(("triples", 90, {
+            **TRIPLES, **(dict.fromkeys(OPTIONAL_OF_TRIPLES) if number in (1, 4) else {}), "SHARE": share,
+            "SCORE": score, "LOSS": loss, "CONSTRAINT": "sphere" if share > 1 else "free", "CORRECTS": corrects,
+            "CORRECTS_TARGET": loss == "nce", "BLOCK_M": min(share, 32)}, 1 if share == 1 else 4))
+    for loss, reads_abs in product(("order", "margin"), (True, False)):
+        optional = dict.fromkeys(OPTIONAL_OF_PAIRS) if loss == "order" and reads_abs else {}
+        result.append(("pairs", 90, {**PAIRS, **optional, "LOSS": loss, "READS_ABS": reads_abs}, 1))
+    oldest = [(name, 80, values, warps) for name, _, values, warps in (*result[:3], *result[-6:-3])]
     return [*result, *oldest, ("alias", 80, {"BLOCK": 1024}, 4), ("alias", 90, {"BLOCK": 1024}, 4)]
 
 

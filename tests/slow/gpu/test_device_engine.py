@@ -24,7 +24,8 @@ from embtrain.common.errors import DataError
 from embtrain.data.text.windows import WindowBatch
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.engines.device_windows import MAX_STEP, DeviceWindows, PlacedWindows
+from embtrain.train.engines.device.base import MAX_STEP
+from embtrain.train.engines.device.windows import DeviceWindows, PlacedWindows
 from embtrain.train.loop import Trainer
 from embtrain.train.state.metrics_log import read
 

@@ -14,6 +14,7 @@ from helpers.triton_kernels import IS_INTERPRETED, Case, device, negatives, run,
 from hypothesis import given, settings, strategies as st
 
 from embtrain.kernels.core.tables import LOSSES
+from embtrain.kernels.device.arguments import TableTensors
 from embtrain.kernels.reference.training import skipgram as reference
 from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows
 
@@ -200,16 +201,16 @@ def test_mismatched_negatives_are_rejected(change: dict[str, Any]) -> None:
 def test_mismatched_tables_and_losses_are_rejected() -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], 1, 5, "logistic")
     x, y, windows = tensor(case.u_x), tensor(case.v_x), device.WindowTensors(*map(tensor, case.windows))
-    u, v = device.TableTensors(x), device.TableTensors(y)
-    for bad in (device.TableTensors(x[:, :7]), device.TableTensors(x.double()), device.TableTensors(x.T.contiguous().T),
-                device.TableTensors(x, torch.zeros(9, device=x.device)), device.TableTensors(x.to("meta"))):
+    u, v = TableTensors(x), TableTensors(y)
+    for bad in (TableTensors(x[:, :7]), TableTensors(x.double()), TableTensors(x.T.contiguous().T),
+                TableTensors(x, torch.zeros(9, device=x.device)), TableTensors(x.to("meta"))):
         with pytest.raises(ValueError):
-            device.update(bad, v, windows, negatives(case), case.rule, 0.1)
+            device.update(bad, v, windows, negatives(case.negatives, 10), case.rule, 0.1)
     c = torch.zeros((), device=x.device)
     for rule, keep, share in ((SkipGramLossSpec("margin"), False, 1), (case.rule, False, 1), (case.rule, True, 2)):
         case.negatives = case.negatives._replace(share=share, ids=case.negatives.ids[:4 // share])
         with pytest.raises(ValueError, match="log Z" if share == 1 else "share 2"):
-            device.update(u, v, windows, negatives(case), rule, 0.1, c if share == 1 else None, keep)
+            device.update(u, v, windows, negatives(case.negatives, 10), rule, 0.1, c if share == 1 else None, keep)
     with pytest.raises(ValueError, match="unknown loss"):
-        device.update(u, v, windows, negatives(case), SkipGramLossSpec("softmax"), 0.1)  # type: ignore[arg-type]
+        device.update(u, v, windows, negatives(case.negatives, 10), SkipGramLossSpec("softmax"), 0.1)  # type: ignore[arg-type]
     np.testing.assert_array_equal(x.cpu().numpy(), case.u_x)

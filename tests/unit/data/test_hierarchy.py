@@ -6,7 +6,9 @@ import gzip
 import itertools
 import os
 import tarfile
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import networkx
@@ -18,7 +20,7 @@ from embtrain.common.errors import DataError, EmbtrainError, ResourceError
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.hierarchy import closure, files as pair_files, wordnet, wordnet_yaml
 from embtrain.data.hierarchy.closure import PairSet
-from embtrain.data.hierarchy.examples import Hierarchy, PairsConfig, load
+from embtrain.data.hierarchy.examples import Hierarchy, PairExamples, PairsConfig, load
 from embtrain.data.hierarchy.files import RawHierarchy
 
 NAMES = [f"c{i}" for i in range(40)]
@@ -503,3 +505,20 @@ def test_input_that_is_not_a_hierarchy_is_rejected(tmp_path: Path) -> None:
 def test_reading_does_not_change_its_input() -> None:
     read = RawHierarchy(["a", "b"], np.array([[0, 1]]))
     assert read.direct and read.published is None
+
+
+def test_threads_that_read_blocks_order_the_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = np.arange(400).reshape(200, 2)
+    of, new_rows, epochs = PairExamples(train, "random", 1), PairExamples._new_rows, list[int]()
+
+    def slow(self: PairExamples, epoch: int, shuffle: bool) -> np.ndarray:
+        epochs.append(epoch)
+        time.sleep(0.02)
+        return new_rows(self, epoch, shuffle)
+
+    monkeypatch.setattr(PairExamples, "_new_rows", slow)
+    with ThreadPoolExecutor(4) as pool:
+        blocks = list(pool.map(lambda number: next(of.blocks(1, 50, number)), range(4)))
+    assert epochs == [1]
+    expected = next(PairExamples(train, "random", 1).blocks(1, 200))
+    assert np.concatenate([block.target for block in blocks]).tolist() == expected.target.tolist()

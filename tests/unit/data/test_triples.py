@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -158,3 +160,19 @@ def test_set_that_does_not_fit_64_bits_is_rejected() -> None:
     with pytest.raises(ResourceError, match="4,294,967,296 × 4 ids and 1,073,741,824 candidates"):
         KnownPairs(none, none[:, 0], 1 << 30, (1 << 32, 4))
     assert len(KnownPairs(none, none[:, 0], 1 << 30, (1 << 30, 4))) == 0
+
+
+def test_threads_that_read_blocks_order_the_epoch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    of, seed_of, seeds = examples(), TripleExamples._seed_of, list[int]()
+
+    def slow(self: TripleExamples, epoch: int, use: int) -> int:
+        seeds.append(use)
+        time.sleep(0.02)
+        return seed_of(self, epoch, use)
+
+    monkeypatch.setattr(TripleExamples, "_seed_of", slow)
+    with ThreadPoolExecutor(4) as pool:
+        blocks = list(pool.map(lambda number: next(of.blocks(1, 50, number)), range(4)))
+    assert len(seeds) == 1
+    targets = torch.cat([block.target for block in blocks]).tolist()
+    assert targets == [target for target, *_ in epoch(examples(), 1)[:200]]

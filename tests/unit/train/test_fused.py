@@ -26,8 +26,11 @@ from embtrain.data.text.windows import SkipGramBatch, WindowBatch
 from embtrain.kernels.core.loader import core
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
+from embtrain.models.hierarchies.order import OrderConfig
+from embtrain.models.hierarchies.poincare import PoincareConfig
 from embtrain.models.triples.distmult import DistMultConfig
 from embtrain.models.triples.transe import TransEConfig
+from embtrain.models.words.cbow import CbowConfig
 from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.models.words.subword import SubwordConfig
 from embtrain.negatives import base as sources
@@ -37,8 +40,12 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose as engine, compiled, compiled_windows
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.base import StepResult
+from embtrain.train.engines.compiled_pairs import CompiledPairs
+from embtrain.train.engines.compiled_triples import CompiledTriples
 from embtrain.train.engines.compiled_windows import CompiledWindows
-from embtrain.train.engines.device_windows import DeviceWindows
+from embtrain.train.engines.device.pairs import DevicePairs
+from embtrain.train.engines.device.triples import DeviceTriples
+from embtrain.train.engines.device.windows import DeviceWindows
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
 from embtrain.train.loop import Trainer
@@ -420,11 +427,17 @@ def test_each_rejection_names_its_key(change: dict[str, Any], says: str) -> None
     assert len(result) == bool(says) and all(reason.startswith(f"{says}: ") for reason in result)
 
 
-def test_the_gpu_has_kernels_for_skipgram_alone() -> None:
-    train, negatives, loss = TrainConfig(device="cuda"), NegativesConfig(), losses.find("logistic").Config()
-    for model in (TransEConfig(), DistMultConfig()):
-        assert engine.why_not_fused(model, sources.find("unigram"), negatives, loss, train, True) == [
-            f"train.device: cuda: {model.name} has no kernel on a GPU"]
+def test_the_gpu_has_kernels_for_some_models() -> None:
+    train = TrainConfig(device="cuda")
+    for model, negatives, reasons in (
+            (TransEConfig(dim=256), NegativesConfig(k=512), []), (DistMultConfig(), NegativesConfig(), []),
+            (CbowConfig(), NegativesConfig(), ["train.device: cuda: cbow has no kernel on a GPU"]),
+            (PoincareConfig(), NegativesConfig(), ["train.device: cuda: poincare has no kernel on a GPU"]),
+            (OrderConfig(), NegativesConfig(), []),
+            (TransEConfig(dim=20_000), NegativesConfig(), [
+                "model.dim: 20000: the kernels on a GPU keep a row in registers, where 16384 dimensions fit"])):
+        loss = losses.find("order" if isinstance(model, OrderConfig | PoincareConfig) else "logistic").Config()
+        assert engine.why_not_fused(model, sources.find("unigram"), negatives, loss, train, True) == reasons
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -444,9 +457,14 @@ def test_the_gpu_needs_triton(installed: bool, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_each_device_has_its_step() -> None:
-    for device, kind in (("cpu", CompiledWindows), ("cuda:1", DeviceWindows)):
+    for device, kind, triples, pairs, size in (("cpu", CompiledWindows, CompiledTriples, CompiledPairs, 32_768),
+                                               ("cuda:1", DeviceWindows, DeviceTriples, DevicePairs, 65_536)):
+        train = TrainConfig(engine="fused", device=device)
         for task in ("windows", "walks"):
-            assert engine.engine_class(TrainConfig(engine="fused", device=device), task) is kind
+            assert engine.engine_class(train, task) is kind
+        assert engine.engine_class(train, "triples") is triples and engine.engine_class(train, "pairs") is pairs
+        assert engine.block_size(train, "fused", False, "triples") == size
+        assert engine.block_size(train, "fused", True, "triples") == 4096
 
 
 @pytest.mark.parametrize("compiled", [True, False])

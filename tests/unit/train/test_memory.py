@@ -22,7 +22,7 @@ from embtrain.train.checks import memory_trial
 from embtrain.train.checks.allocation_counter import AllocationCounter
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.compiled_windows import CompiledWindows
-from embtrain.train.engines.device_windows import DeviceWindows
+from embtrain.train.engines.device.windows import DeviceWindows
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
 pytestmark = pytest.mark.long

@@ -559,6 +559,19 @@ def test_transe_against_pykeen(embtrain_bench: Bench, tmp_path: Path, monkeypatc
     assert speed == pytest.approx(1e6 / summary["ours_cpu"]["k64-l1-t1"][0], rel=1e-3)
 
 
+@needs_core
+def test_whole_runs_of_transe_rank_the_test_triples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the GPU's cases, with the CPU in its place."""
+    runs = {name: (strategy, {**sets, "model.dim": 8, "negatives.k": 8, "train.epochs": 2})
+            for name, (strategy, sets) in transe.RUNS.items()}
+    monkeypatch.setattr(transe, "RUNS", runs)
+    summary = transe.on_gpu(1, [1], ["softmax"], str(a_folder(tmp_path / "graph")), "cpu")
+    assert list(summary["ours"]) == ["softmax-l2-d128-t1"] and summary["about"]["device"] == "cpu"
+    mine, core = summary["quality"]["softmax-l2-d128-t1"].values()
+    assert 0 < mine["mrr"] == core["mrr"] <= 1 and mine["hits@10"] >= mine["hits@1"]
+    assert 0 < mine["training_seconds"] < summary["ours"]["softmax-l2-d128-t1"][0]
+
+
 def test_the_triples_of_an_epoch_are_given_as_head_relation_and_tail() -> None:
     class Played:
         """Two triples: (1, 0, 2) with open tail, (3, 1, 4) with open head."""
