@@ -3,9 +3,9 @@
     python docs/scripts/make.py        writes docs/results/generated, a chart.svg for each comparison, and
                                      docs/pictures/report.svg
 
-raw.py reads rows and formats numbers, choosing.py compares strategies, adversary.py compares ACE with fixed noise,
-agreement.py compares rankings between tasks, benches.py and gensim_quality.py show speed and quality next to other
-libraries, licences.py lists data sets, leaderboard.py ranks runs, charts/ draws.
+raw.py reads rows and formats numbers; in comparing/ choosing.py compares strategies, adversary.py ACE with fixed noise
+and agreement.py the rankings of tasks; benches.py and gensim_quality.py show speed and quality next to other libraries,
+licences.py lists data sets, leaderboard.py ranks runs, charts/ draws.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from adversary import adversary_chart, adversary_table
-from agreement import agreement_table, score_tables
 from benches import bench_tables, loss_speed_chart
 from charts.dots import Panel, Point, dots, plane
-from choosing import METRIC_LABELS, choice_table, choose
+from comparing.adversary import adversary_chart, adversary_table
+from comparing.agreement import agreement_table, score_tables
+from comparing.choosing import METRIC_LABELS, choice_table, choose
 from gensim_quality import difference_table, quality_chart, quality_table
 from leaderboard import leaderboard
 from licences import licence_table

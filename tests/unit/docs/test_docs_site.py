@@ -34,7 +34,7 @@ ROOT = DOCS.parent
 OUTSIDE = (r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\shref="(?:https?:)?//|@import|'
            r"""url\(["']?(?:https?:)?//""")
 make = script("make")  # first: it adds the folder of the others to the path
-raw, choosing, agreement = script("raw"), script("choosing"), script("agreement")
+raw, choosing, agreement = (script(name) for name in ("raw", "comparing/choosing", "comparing/agreement"))
 generated = cache(make.generated)
 
 

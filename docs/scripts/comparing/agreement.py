@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from choosing import choose
+from comparing.choosing import choose
 from numpy.typing import NDArray
 from raw import Comparison, cell, comparisons, over_seeds, table
 from scipy.stats import kendalltau
