@@ -2,6 +2,7 @@
 
     support.py         whether Triton is installed; sizes that the kernels take
     alias.py           draws from an alias table
+    distances.py       l1 and complex distances of all pairs, and their gradients
     skipgram.py        wrapper of the skip-gram update: records, checks, launches
     private_draws.py   kernel: each pair has its own negatives
     shared_draws.py    kernel: the pairs of a window, or of several, share their negatives

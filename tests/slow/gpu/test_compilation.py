@@ -22,14 +22,15 @@ import json, re, sys
 from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from embtrain.kernels.device import alias, private_draws, shared_draws
+from embtrain.kernels.device import alias, distances, private_draws, shared_draws
 
 FLOATS = ("u v u_acc v_acc log_q log_q_table log_q_target weight c loss c_slope target_slope slope centre_gradient "
-          "scores").split()
+          "scores x y g").split()
 IDS = "centre start target ids accept alias seed out".split()
 NUMBERS = "lr eps margin positive_weight log_total".split()
 TYPES = dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(IDS, "*i64") | dict.fromkeys(NUMBERS, "fp32")
-KERNELS = {"private": private_draws.update_windows, "shared": shared_draws.update_units, "alias": alias._draw}
+KERNELS = {"private": private_draws.update_windows, "shared": shared_draws.update_units, "alias": alias._draw,
+           "distances": distances._scores, "slopes": distances._gradient}
 
 for name, capability, constants, warps in json.load(sys.stdin):
     kernel, signature, values = KERNELS[name], {}, {}
@@ -38,6 +39,8 @@ for name, capability, constants, warps in json.load(sys.stdin):
             signature[argument], values[place,] = "constexpr", constants[argument]
         else:
             signature[argument] = "*u8" if argument == "is_masked" else TYPES.get(argument, "i32")
+            if argument == "out" and name != "alias":
+                signature[argument] = "*fp32"
     source = ASTSource(kernel, signature, values)
     compiled = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
     print(json.dumps([len(compiled.asm["cubin"]), len(re.findall(r"\\b(?:atom|red)\\.global", compiled.asm["ptx"])),
@@ -59,6 +62,8 @@ def cases() -> list[tuple[str, int, dict[str, object], int]]:
             more = {} if share > 1 else {"centre_gradient": None}
             result.append(("shared", 90, {**shape, "SHARE": share, "BLOCK_M": 8, **more}, 4))
     oldest = [(name, 80, values, warps) for name, _, values, warps in result[:3]]
+    result += [(name, 90, {"IS_COMPLEX": is_complex, "BLOCK": 32}, 4)
+               for name in ("distances", "slopes") for is_complex in (True, False)]
     return [*result, *oldest, ("alias", 80, {"BLOCK": 1024}, 4), ("alias", 90, {"BLOCK": 1024}, 4)]
 
 
@@ -72,5 +77,5 @@ def test_every_kernel_compiles(tmp_path: Path) -> None:
     assert len(results) == len(cases())
     for (name, *_), (size, atomics, barriers) in zip(cases(), results, strict=True):
         assert size > 1000
-        if name != "alias":
+        if name in ("private", "shared"):
             assert atomics > 0 and barriers > 0
