@@ -72,8 +72,9 @@ class TripleModel(Model):
         return tables.symmetric(self.problem, rows, dim, span, self.random)
 
     def rows(self, ids: Tensor, table: Tensor) -> Tensor:
-        """Look up rows of a table."""
-        return nn.functional.embedding(ids, table, sparse=self.sparse)
+        """Look up rows of a table. On a GPU the gradient of a table smaller than the batch is dense: no row is sought.
+        """
+        return nn.functional.embedding(ids, table, sparse=self.sparse and not (ids.is_cuda and len(table) <= len(ids)))
 
 
 class FactorConfig(TripleConfig):

@@ -16,7 +16,7 @@ from helpers.host_waits import HostWaits
 
 from embtrain import experiment
 from embtrain.common.types import Negatives
-from embtrain.train.engines.autograd import split_draws
+from embtrain.train.engines.draws import split_draws
 
 #: Strategy, settings, and most waits of a block of n updates: of the block, of each update.
 MOST = {
