@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+import embtrain
 from embtrain.common import shipped
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import UsageError
-from embtrain.experiment import resolve
+from embtrain.experiment import api, resolve
 from embtrain.experiment.catalogue import listing
 
 CASES = [(model, corpus) for model, corpora in shipped.tuned_names().items() for corpus in corpora]
@@ -53,6 +54,14 @@ def test_refusals_name_what_exists(wrong: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         resolve(**wrong, tuned=True)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_python_trains_with_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    monkeypatch.setattr(api, "fit", lambda settings, out: trained.append(settings))
+    embtrain.fit(model="transe", tuned=True, sets={"train.epochs": 3})
+    embtrain.fit(model="transe")
+    assert [(x.model.dim, x.train.epochs) for x in trained] == [(256, 3), (100, 100)]
 
 
 def test_the_listing_names_models_and_corpora() -> None:
