@@ -34,7 +34,7 @@ def scores(x: Tensor, y: Tensor, geometry: Geometry) -> Tensor:
     out = x.new_empty(parts, n, k)
     if out.numel():
         # programs read one dimension of many rows at a time
-        _scores[(triton.cdiv(n, BLOCK), triton.cdiv(k, BLOCK), parts)](
+        _scores[(triton.cdiv(k, BLOCK), triton.cdiv(n, BLOCK), parts)](         # only the first axis has no limit
             x.t().contiguous(), y.t().contiguous(), out, n, k, dim, triton.cdiv(steps, parts),
             IS_COMPLEX=geometry == "modulus", BLOCK=BLOCK)
     return out[0] if parts == 1 else out.sum(0)
@@ -73,8 +73,8 @@ def _n_parts(n_tiles: int, steps: int) -> int:
 def _scores(x: tensor, y: tensor, out: tensor, n: tensor, k: tensor, dim: tensor, steps: tensor,
             IS_COMPLEX: tl.constexpr, BLOCK: tl.constexpr) -> None:
     """A tile of s over a part of the dimensions: x (D, B), y (D, K), out (parts, B, K)."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    column = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     part = tl.program_id(2).to(tl.int64)
     is_row, is_column = row < n, column < k
     total = tl.zeros((BLOCK, BLOCK), tl.float32)
