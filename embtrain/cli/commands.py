@@ -78,9 +78,11 @@ def fit(
                         "that have some (default: no).")] = False,
     epochs: options.Epochs = None,
     dim: options.Dim = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of initialization, order and draws (default: 1).")] = None,
+    seed: Annotated[int | None, typer.Option(
+        metavar="N", help="Seed of initialization, order and draws (default: 1).")] = None,
     threads: options.Threads = None,
-    device: Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda or cuda:N (default: cpu).")] = None,
+    device: Annotated[str | None, typer.Option(
+        "--device", metavar="DEVICE", help="cpu, cuda or cuda:N (default: cpu).")] = None,
     out: options.Out = None,
     dry_run: options.DryRun = False,
     quiet: options.Quiet = False,

@@ -18,7 +18,8 @@ def continue_run(
         help="Corpus: a name that `embtrain list` prints, or the path of your own data.")],
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of the run. Repeatable.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of new rows, order and draws (default: that of RUN plus 1).")
+    seed: Annotated[int | None, typer.Option(
+        metavar="N", help="Seed of new rows, order and draws (default: that of RUN plus 1).")
                     ] = None,
     threads: options.Threads = None,
     out: options.Out = None,

@@ -42,9 +42,10 @@ def _torch() -> list[tuple[str, str]]:
         import torch
     except (ImportError, OSError) as error:  # OSError: a shared library of another build
         return [("torch", f"cannot be imported: {error}"), ("cores", str(cores)), ("engine", "none")]
+    threads = torch.get_num_threads()
     build = f"CUDA {torch.version.cuda} build" if torch.version.cuda else "CPU build"
     return [("torch", f"{torch.__version__} ({build})"),
-            ("cores", f"{cores}, torch uses {torch.get_num_threads()} threads"),
+            ("cores", f"{cores}, torch uses {threads} thread{'s' * (threads != 1)}"),
             ("devices", ", ".join(["cpu", *_cuda()])),
             ("engine", _engines())]
 

@@ -25,6 +25,9 @@ from embtrain.common.errors import EmbtrainError, ReportedElsewhere, ResourceErr
 from embtrain.common.terminal import plain
 
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
+# Commands by names that other programs have for them.
+OTHER_NAMES = {"train": "fit", "test": "evaluate", "similar": "neighbours", "download": "data fetch",
+               "convert": "export"}
 # The class typer raises for an invalid command line: click's in older versions, its own in newer ones.
 PARSE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
@@ -139,6 +142,8 @@ def _format_parse_error(error: Any) -> str:
     """The several lines of a typer error as one line."""
     command = error.ctx.command_path if error.ctx else _command_path()
     message, hint = " ".join(error.format_message().split()), ""
+    if (unknown := re.match(r"No \w+ command '(\w+)'\.", message)) and unknown[1] in OTHER_NAMES:
+        message = f"{unknown[0]} Did you mean '{OTHER_NAMES[unknown[1]]}'?"
     parameters = {parameter.name for parameter in error.ctx.command.params} if error.ctx else set()
     if "overrides" in parameters:
         hint = options.key_hint(getattr(error, "option_name", "") or "")

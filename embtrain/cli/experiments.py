@@ -35,7 +35,7 @@ def compare(
     epochs: options.Epochs = None,
     dim: options.Dim = None,
     seeds: Annotated[int | None, typer.Option(
-        min=1, max=1000, help="Number of seeds, counted from 1 (default: 5).")] = None,
+        metavar="N", min=1, max=1000, help="Number of seeds, counted from 1 (default: 5).")] = None,
     baseline: Annotated[str | None, typer.Option(
         metavar="NAME", help="Strategy that the others are compared with (default: the first).")] = None,
     metric: Annotated[str | None, typer.Option(
@@ -44,7 +44,7 @@ def compare(
         metavar="NAME,...",
         help="Benchmarks: names that `embtrain list` prints (default: evaluate.benchmarks).")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(
-        help="Limit of CPU seconds for each run (default: none).")] = None,
+        metavar="SECONDS", help="Limit of CPU seconds for each run (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of every run. Repeatable.")] = None,
     search: Annotated[list[str] | None, typer.Option(
@@ -52,15 +52,15 @@ def compare(
                                                 "the comparison; also KEY=[A, B]. FILE: a YAML file of them. "
                                                 "Repeatable.")] = None,
     trials: Annotated[int | None, typer.Option(
-        min=1, max=1000, help="Number of trials of --search for each strategy; each takes as long as a run "
-                                 "(default: none).")] = None,
+        metavar="N", min=1, max=1000,
+        help="Number of trials of --search for each strategy; each takes as long as a run (default: none).")] = None,
     config: Annotated[Path | None, typer.Option(
         metavar="FILE", callback=options.check_yaml,
         help="YAML file of a grid, e.g. comparison.yaml of another comparison; options override it (default: none)."
         )] = None,
-    parallel: Annotated[int | None, typer.Option(min=1, help="Number of runs at a time (default: one per "
-                                                             "core).")] = None,
-    threads: Annotated[int, typer.Option(min=0, help="Total number of cores; 0: all.")] = 0,
+    parallel: Annotated[int | None, typer.Option(
+        metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
+    threads: Annotated[int, typer.Option(metavar="N", min=0, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
         metavar="DIR", help="Folder (default: runs/<stamp>-compare); resumes an interrupted comparison.")] = None,
     join: options.Join = False,
@@ -100,14 +100,15 @@ def reproduce(
         metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
         help="Corpus: a name that `embtrain data list` prints, or a path (default: the paper's).")] = None,
     seeds: Annotated[int | None, typer.Option(
-        min=1, max=1000, help="Number of seeds, counted from 1 (default: the paper's).")] = None,
+        metavar="N", min=1, max=1000, help="Number of seeds, counted from 1 (default: the paper's).")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(
-        min=0, help="Limit of CPU seconds for all runs together; no run starts after it (default: none).")] = None,
+        metavar="SECONDS", min=0,
+        help="Limit of CPU seconds for all runs together; no run starts after it (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of every run. Repeatable.")] = None,
-    parallel: Annotated[int | None, typer.Option(min=1, help="Number of runs at a time (default: one per "
-                                                             "core).")] = None,
-    threads: Annotated[int, typer.Option(min=0, help="Total number of cores; 0: all.")] = 0,
+    parallel: Annotated[int | None, typer.Option(
+        metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
+    threads: Annotated[int, typer.Option(metavar="N", min=0, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
         metavar="DIR", help="Folder (default: runs/<stamp>-NAME); resumes an interrupted reproduction.")] = None,
     join: options.Join = False,
@@ -174,10 +175,11 @@ def diagnose(
         "--strategies", "--negatives", metavar="NAME,...",
         help="Strategies: names that `embtrain list` prints, or your YAML files (default: the run's).")] = None,
     m: Annotated[str, typer.Option("--m", metavar="N,...", help="Numbers of negatives.")] = "10,100",
-    queries: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out queries.")] = 64,
-    draws: Annotated[int, typer.Option(min=2, max=1_000_000, help="Number of draws to measure the bias with.")] = 400,
+    queries: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Number of held-out queries.")] = 64,
+    draws: Annotated[int, typer.Option(
+        metavar="N", min=2, max=1_000_000, help="Number of draws to measure the bias with.")] = 400,
     threads: Annotated[int | None, typer.Option(
-        min=0, help="Number of threads; 0: all cores (default: train.threads of the run).")] = None,
+        metavar="N", min=0, help="Number of threads; 0: all cores (default: train.threads of the run).")] = None,
     dump_negatives: Annotated[Path | None, typer.Option(
         metavar="FILE", help="Write the drawn negatives to FILE and measure nothing; k is the first value of "
                              "--m (default: measure).")] = None,
@@ -211,13 +213,14 @@ def diagnose(
 def bench(
     name: Annotated[str, typer.Argument(
         metavar="NAME", help="Benchmark of speed, e.g. skipgram; an unknown name lists all.")],
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Number of rounds; each runs embtrain and its rivals in "
-                                                              "turn.")] = 5,
-    threads: Annotated[str, typer.Option(metavar="N,...", help="Numbers of threads.")] = "1,2",
+    rounds: Annotated[int, typer.Option(
+        metavar="N", min=1, max=1000, help="Number of rounds; each runs embtrain and its rivals in turn.")] = 5,
+    threads: Annotated[str | None, typer.Option(
+        metavar="N,...", help="Numbers of threads; some benches run on one (default: 1,2).")] = None,
     only: Annotated[str | None, typer.Option(
         metavar="CASE,...", help="Cases to run, or their prefixes (default: all).")] = None,
     corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", help="Corpus to use (default: the benchmark's).")] = None,
+        metavar="NAME|PATH", help="Corpus to use; some benches make their data (default: the benchmark's).")] = None,
     device: Annotated[str, typer.Option(
         metavar="cpu|cuda", help="Device to measure; nn and skipgram measure a GPU too.")] = "cpu",
     quiet: options.Quiet = False,
@@ -232,10 +235,10 @@ def bench(
     from embtrain.cli.bench.harness.base import last_line
 
     options.configure_output(quiet)
-    counts = _counts(threads, "--threads", 1024)
+    counts = None if threads is None else _counts(threads, "--threads", 1024)
     # With --json, the lines of the rounds are progress output.
     with contextlib.redirect_stdout(None if quiet else sys.stderr) if as_json else contextlib.nullcontext():
-        summary = benches.find(name, device)(rounds, counts, names(only, "--only"), corpus)
+        summary = benches.measure(name, rounds, names(only, "--only"), counts, corpus, device)
     options.emit(summary, as_json, lambda: last_line(summary))
 
 

@@ -80,7 +80,7 @@ Epochs = Annotated[int | None, typer.Option(
                                          "model's).")]
 Dim = Annotated[int | None, typer.Option(
     "--dim", metavar="N", min=1, help="Dimensions of a vector; short for --set model.dim=N (default: the model's).")]
-Threads = Annotated[int | None, typer.Option(help="Number of threads; 0: all cores (default: 0).")]
+Threads = Annotated[int | None, typer.Option(metavar="N", help="Number of threads; 0: all cores (default: 0).")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/<stamp>-...).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; train nothing.")]
 Encoding = Annotated[str | None, typer.Option(
@@ -90,8 +90,8 @@ Join = Annotated[bool, typer.Option(
     "--join", help="Train the runs together with all machines that execute the same command on the same --out.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="With --join: run failed runs once more.")]
 LeaseSeconds = Annotated[float | None, typer.Option(
-    "--lease-seconds", min=1, help="With --join: seconds without a sign of life after which a run is taken over from "
-                                   "its machine (default: 20).")]
+    "--lease-seconds", metavar="SECONDS", min=1,
+    help="With --join: seconds without a sign of life after which a run is taken over from its machine (default: 20).")]
 
 
 def sharing(join: bool, retry_failed: bool, lease_seconds: float | None) -> dict[str, Any]:

@@ -37,9 +37,12 @@ def check(
             show(format_line(result), flush=True)
     if as_json:
         options.emit([row._asdict() for row in rows], True, str)
+    n_checked = sum(row.problem is not None for row in rows)
     if broken := [row for row in rows if row.problem]:
-        raise DataError(f"{path}: {len(broken)} of {sum(row.problem is not None for row in rows)} rules are broken; "
+        raise DataError(f"{path}: {len(broken)} of {n_checked} rules are broken; "
                         f"correct {broken[0].source}: {broken[0].rule} first")
+    if not as_json:
+        show(f"{plain(str(path))}: {n_checked} rules hold; {len(rows) - n_checked} do not apply (-)")
 
 
 @config.command("schema")

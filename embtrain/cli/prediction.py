@@ -20,7 +20,7 @@ def predict(
                                       "_ (or _ CONCEPT, or two). Labels: '3:0.5 17:1', a document. Text: a word, or "
                                       "the words before the next one. FILE: one query a line, or documents in a "
                                       "training format. -: standard input.")] = None,
-    top: Annotated[int, typer.Option(min=1, max=10_000, help="Number of answers per query.")] = 5,
+    top: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Number of answers per query.")] = 5,
     hide_known: Annotated[bool, typer.Option(
         "--hide-known", help="Omit answers that are training positives (graphs, hierarchies).")] = False,
     overrides: Annotated[list[str] | None, typer.Option(
@@ -55,9 +55,9 @@ def translate(
     file: Annotated[Path | None, typer.Argument(
         metavar="FILE", help="Text, one sentence a line; may be compressed. Default: standard input.")] = None,
     batch: Annotated[int | None, typer.Option(
-        min=1, max=10_000, help="Lines per batch (default: 100; 1 at a terminal).")] = None,
+        metavar="N", min=1, max=10_000, help="Lines per batch (default: 100; 1 at a terminal).")] = None,
     beam: Annotated[int | None, typer.Option(
-        min=1, max=100, help="Beam size; 1: greedy (default: the run's).")] = None,
+        metavar="N", min=1, max=100, help="Beam size; 1: greedy (default: the run's).")] = None,
     unknown: Annotated[str | None, typer.Option(
         metavar="ban|keep|copy", help="How to handle <unk> in the output; copy: the source word with the most "
                                       "attention (default: the run's).")] = None,

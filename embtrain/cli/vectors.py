@@ -13,7 +13,8 @@ from embtrain.common.terminal import note, plain
 
 def neighbours(path: options.Vectors,
                words: Annotated[list[str], typer.Argument(metavar="WORD...")],
-               count: Annotated[int, typer.Option(min=1, max=1000, help="Number of neighbours per word.")] = 10,
+               count: Annotated[int, typer.Option(
+        metavar="N", min=1, max=1000, help="Number of neighbours per word.")] = 10,
                limit: options.Limit = None,
                encoding: options.Encoding = None,
                quiet: options.Quiet = False,
@@ -67,7 +68,8 @@ def align(first: Annotated[Path, typer.Argument(metavar="A", help="Run folder or
               min=1, metavar="N", help="Align only the N most frequent common words (default: all).")] = None,
           words: Annotated[Path | None, typer.Option(
               metavar="FILE", help="Align only the words of this file, one a line (default: all).")] = None,
-          count: Annotated[int, typer.Option(min=1, max=100_000, help="Number of changed words to list.")] = 10,
+          count: Annotated[int, typer.Option(
+        metavar="N", min=1, max=100_000, help="Number of changed words to list.")] = 10,
           quiet: options.Quiet = False,
           as_json: options.Json = False) -> None:
     """Rotate vectors onto others; list the words that changed most."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import logging
+import os.path
 import pkgutil
 import traceback
 from functools import cache
@@ -93,5 +94,7 @@ def find(package: str, base: type, name: str, key: str) -> type[Any]:
     if name not in known and name in broken(package):
         raise UsageError(f"{key}: {name!r} cannot be loaded: {broken(package)[name]}; correct it there")
     if name not in known:
-        raise UsageError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")
+        own = f"; {name}.py is in this folder, but not in an installed package: pip install -e ." \
+            if os.path.isfile(f"{name}.py") else ""
+        raise UsageError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}{own}")
     return known[name]

@@ -8,6 +8,7 @@ from pathlib import Path
 from embtrain.common.errors import DataError, UsageError, did_you_mean
 
 KINDS = ("corpora", "evals", "configs")
+NOUNS = {"corpora": "corpus", "evals": "benchmark", "models": "model", "strategies": "strategy"}  # one file of a folder
 MAX_LISTED = 20  # names listed in an error; above this it names the command that lists them
 
 
@@ -50,7 +51,7 @@ def path(kind: str, name: str, below: str = "") -> Path:
         hint = hint or did_you_mean(name, known)
         fits = len(known) <= MAX_LISTED
         listing = f"there are: {', '.join(known)}" if fits else f"embtrain list names all {len(known)}"
-        raise UsageError(f"no {below or kind} named {name!r}{hint}; {listing}")
+        raise UsageError(f"no {NOUNS.get(below or kind, below or kind)} named {name!r}{hint}; {listing}")
     return folder(kind) / below / f"{name}.yaml"
 
 

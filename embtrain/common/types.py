@@ -231,7 +231,7 @@ class LossInput:
             counted = self.weight != 0
             x = torch.where(counted, x + torch.where(counted, self.weight, 1.0).log(), x.new_full((), lowest))
         out = x.logsumexp(1) if x.shape[1] else x.new_full((x.shape[0],), lowest)
-        out = torch.where(out > lowest / 2, out, x.new_full((), lowest))
+        out = torch.where(out <= lowest / 2, x.new_full((), lowest), out)   # NaN stays NaN
         return out if self.row is None else out.index_select(0, self.row)
 
 

@@ -67,7 +67,7 @@ class AlphaNce(Loss):
             return _power((alpha - 1) * log_rho) / (1 - alpha) + _power(log_a) / alpha
         gap = log_a / alpha - log_rho
         loss = gap if alpha == 1 else (_power((1 - alpha) * gap) - 1) / (1 - alpha)
-        return torch.where(log_sum > torch.finfo(scored.neg.dtype).min / 8, loss, 0.0)  # 0: no negative counts
+        return torch.where(log_sum <= torch.finfo(scored.neg.dtype).min / 8, 0.0, loss)  # 0: no negative counts
 
 
 def _power(x: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ class ModelConfig(Section):
 
     name: str = Field("skipgram", description="model, a module of embtrain.models")
     dim: int = Field(100, ge=1, le=65_536, description="D, embedding dimension")
+    #: Type of the numbers in the tables. The optimizer's state has the same type.
+    table_dtype: ClassVar[torch.dtype] = torch.float32
 
     def n_rows(self, n_candidates: int) -> int:
         """Return the rows of the largest table, as far as they are known before the data are read."""

@@ -28,7 +28,7 @@ def number(value: float | None, scale: float | None = None) -> str:
     if size < 0.001 or max(size, abs(value)) >= 1e9:
         return f"{value:.2e}"
     decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 0.1 else 4
-    return f"{value:,.{decimals}f}"
+    return f"{value:z,.{decimals}f}"          # z: no minus before zero
 
 
 def minus(figures: str) -> str:

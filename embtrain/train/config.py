@@ -35,7 +35,7 @@ class TrainConfig(Section):
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
     matmul: Literal["float32", "tf32"] = Field(
         "float32", description=(
-            "precision of matrix products in training on a GPU; tf32: 11 bits of mantissa, several times faster"))
+            "precision of matrix products in training on a GPU; tf32: 11 bits of mantissa, faster"))
     tables: Literal["memory", "mapped", "sharded"] = Field(
         "memory", description=(
             "place of the embedding tables; mapped: files on the disk of the run folder, for tables larger than the "

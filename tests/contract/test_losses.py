@@ -395,6 +395,21 @@ def test_a_masked_negative_can_be_infinite(case):
     assert all(g.isfinite().all() for g in gradients(loss, odd, [odd.pos, odd.neg]))
 
 
+@pytest.mark.parametrize("field", ["pos", "neg", "query"])
+@each_layout
+@each_case
+def test_a_score_that_is_nan_reaches_the_loss(case, layout, field):
+    """Training stops when the loss is not finite, so that no loss may drop a NaN."""
+    scored = make_scored(case, layout, masked=False)
+    value = (scored.query.vector if field == "query" else getattr(scored, field)).detach().clone()
+    value[(0, 0) if field == "neg" else 0] = math.nan
+    odd = replace(scored, **{field: replace(scored.query, vector=value) if field == "query" else value})
+    reads_query = case.loss().traits.candidate_scope == "target"
+    nan = case.loss()(odd).per_example.isnan()
+    expected = torch.arange(B) == 0 if layout != "rows" or field != "neg" else GROUP == 0
+    assert torch.equal(nan, expected & (reads_query == (field == "query")))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @each_layout
 @each_case

@@ -1,4 +1,4 @@
-"""Benchmarks of speed: one module each, with `bench(rounds, threads, only, corpus) -> summary`.
+"""Benchmarks of speed: one module each. The parameters of its `bench(rounds, ...) -> summary` are its options.
 
     text/         reading, skip-gram, CBOW       start.py    imports and commands
     softmax/      samplers, k-means              walks.py    node2vec walks, against gensim
@@ -15,39 +15,56 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, cast
 
 from embtrain.cli.bench import hierarchies, softmax, text
 from embtrain.common.errors import ResourceError, UsageError, did_you_mean
 
-Bench = Callable[[int, Sequence[int], Sequence[str] | None, str | None], dict[str, Any]]
+Bench = Callable[..., dict[str, Any]]
+THREADS = (1, 2)  # numbers of threads of a bench that takes several
+# Options that not every bench has: the value that changes nothing, and what a bench without the option does.
+NEUTRAL: dict[str, tuple[object, str]] = {
+    "threads": ([1], "runs on one thread; remove it, or give 1"),
+    "corpus": (None, "uses data of its own; remove it"),
+    "device": ("cpu", "measures the CPU; nn and skipgram measure a GPU")}
 
 
 def names() -> list[str]:
     return sorted(_modules())
 
 
-def find(name: str, device: str = "cpu") -> Bench:
-    """The benchmark with that name, on a device. A `bench` with the argument `device` can measure a GPU.
-
-    Raises UsageError with all names if there is none of that name, or if it cannot measure that device; ResourceError
-    if there is no GPU.
-    """
+def find(name: str) -> Bench:
+    """Return the benchmark with that name. UsageError with all names if there is none."""
     if name not in names():
         raise UsageError(f"bench: there is no {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
-    bench = importlib.import_module(_modules()[name]).bench
-    if device == "cpu":
-        return cast(Bench, bench)
-    if device != "cuda":
-        raise UsageError(f"--device: {device!r}: cpu or cuda expected")
-    if "device" not in inspect.signature(bench).parameters:
-        raise UsageError(f"--device: the bench {name} measures the CPU; nn and skipgram measure a GPU")
-    import torch
+    return cast(Bench, importlib.import_module(_modules()[name]).bench)
 
-    if not torch.cuda.is_available():
-        raise ResourceError("--device: no CUDA device is available; use cpu")
-    return partial(bench, device=device)
+
+def measure(name: str, rounds: int, only: Sequence[str] | None = None, threads: Sequence[int] | None = None,
+            corpus: str | None = None, device: str = "cpu") -> dict[str, Any]:
+    """Run a benchmark and return its summary. threads: None for those of the bench.
+
+    Raises UsageError for an option that the bench does not have, ResourceError if there is no GPU.
+    """
+    bench = find(name)
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"--device: {device!r}: cpu or cuda expected")
+    has = inspect.signature(bench).parameters
+    options: dict[str, object] = {"corpus": corpus, "device": device}
+    if threads is not None:
+        options["threads"] = list(threads)
+    for option, value in options.items():
+        neutral, use = NEUTRAL[option]
+        if option not in has and value != neutral:
+            raise UsageError(f"--{option}: the bench {name} {use}")
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ResourceError("--device: no CUDA device is available; use cpu")
+    if "threads" in has and has["threads"].default is inspect.Parameter.empty:
+        options.setdefault("threads", THREADS)
+    return bench(rounds, only=only, **{option: value for option, value in options.items() if option in has})
 
 
 def _modules() -> dict[str, str]:

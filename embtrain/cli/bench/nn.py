@@ -45,7 +45,7 @@ from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, describe
 from embtrain.cli.bench.harness.paired import difference
 from embtrain.cli.bench.harness.planted import FEATURES, METRICS, SIGMA, Problem, Scores
 from embtrain.common import machine
-from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.errors import ResourceError
 
 SIZES = {"V10k": 10_000, "V50k": 50_000, "V200k": 200_000, "V1M": 1_000_000}
 BATCHES = {"B256": 256, "B4096": 4096}
@@ -228,11 +228,8 @@ def logits_bytes(n: int, rows: int) -> int:
 
 # -- the bench --------------------------------------------------------------------------------------------------------
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None, device: str = "cpu"
-          ) -> dict[str, Any]:
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, device: str = "cpu") -> dict[str, Any]:
     """Rounds of every case; `only` names some, for example V50k-B256."""
-    if corpus is not None:
-        raise UsageError("--corpus: the bench nn generates its examples; remove it")
     known = {f"{size}-{batch}-{method}-t{t}": (size, batch, method, t)
              for size in SIZES for batch in BATCHES for t in threads for method in OURS}
     chosen = {name: known[name] for name in choose(known, only)}

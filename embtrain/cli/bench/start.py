@@ -25,7 +25,7 @@ from typing import Any
 import embtrain
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Group, Timed, children_seconds, choose, run
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UsageError
 
 CORPUS = "english-18m"
 COMMAND = "from embtrain.cli import main; main()"  # as the installed command
@@ -39,10 +39,15 @@ RIVALS = {"gensim": "import gensim.models", "torch": "import torch", "python": "
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of every case; `only` names some, for example help. DataError if a process fails."""
+    """Rounds of every case; `only` names some, for example help.
+
+    DataError if a process fails, UsageError for a text that no case reads.
+    """
     known = {f"{case}-t{n}": (case, n) for n in threads for case in CASES}
     chosen = [known[name] for name in choose(known, only)]
     needs_text = any(case == "fit" for case, _ in chosen)
+    if corpus is not None and not needs_text:
+        raise UsageError("--corpus: of the cases of the bench start, only fit reads a text; remove it, or name fit")
     more = ("--corpus", str(words.prefix(corpus or CORPUS, 0).resolve())) if needs_text else ()
     with tempfile.TemporaryDirectory() as bytecode:
         groups = []

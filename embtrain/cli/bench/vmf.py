@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
-from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.experiment.run import components
 from embtrain.losses.bessel import log_c, log_c0
@@ -31,10 +30,8 @@ ROWS, DIM, REPEATS = 4096, 300, 20  # repeats of one timing: a call takes millis
 PLAIN = Vmf(VmfConfig(variant="plain"), ProblemSpec(2, torch.ones(2)))
 
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None) -> dict[str, Any]:
     """Rounds of every case; `only` names some, for example loss."""
-    if corpus is not None:
-        raise UsageError("--corpus: the bench vmf reads no text; remove it")
     names = {(kind, n): f"{kind}-d{DIM}-t{n}" for kind in WAYS for n in threads}
     chosen = choose(names.values(), only)
     draw = torch.Generator().manual_seed(0)

@@ -20,7 +20,6 @@ import numpy as np
 from gensim.models import KeyedVectors, Word2Vec as GensimWord2Vec
 
 from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
-from embtrain.common.errors import UsageError
 from embtrain.data.walks.walks import WalksConfig, draw_walks, edges_from_pairs
 from embtrain.gensim import Word2Vec
 
@@ -33,12 +32,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 TOP = 10
 
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """Rounds of both layouts; `only` names some, for example SHARED. UsageError for a corpus."""
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None) -> dict[str, Any]:
+    """Rounds of both layouts; `only` names some, for example SHARED."""
     known = {f"{layout}-t{n}": (n, sets) for n in threads for layout, sets in LAYOUTS.items()}
     chosen = {name: known[name] for name in choose(known, only)}
-    if corpus is not None:
-        raise UsageError("--corpus: the bench walks always uses a graph that it draws; remove it")
     walks = planted_walks()
     groups = [Group(n, {name: partial(train, Word2Vec, walks, n, sets=sets)
                         for name, (threads_of, sets) in chosen.items() if threads_of == n},

@@ -31,6 +31,7 @@ from embtrain.data.storage.containers import PACKED, sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
 ConceptsByWord = Mapping[str, Sequence[int]]  # word -> ids of the concepts that list it
+MARKS: tuple[Delimiter, ...] = ("comma", "semicolon")     # between two names, if no line has a TAB
 LOWER_COLUMNS = frozenset({"hyponym", "child", "narrower", "word1", "source", "concept"})
 UPPER_COLUMNS = frozenset({"hypernym", "parent", "broader", "word2", "target", "kind"})
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
@@ -77,8 +78,7 @@ def read_table(path: Path) -> RawHierarchy:
     for number, line in lines(path):
         fields = split_fields(line, delimiter)
         if len(fields) != 2 or not all(fields):
-            mark = "TAB" if delimiter == "tab" else delimiter
-            raise DataError(f"{path}:{number}: should be a hyponym, a {mark} and its hypernym, got {_short(line)}")
+            raise DataError(f"{path}:{number}: {_not_a_pair(line, delimiter)}")
         if fields[0] == fields[1]:
             raise DataError(f"{path}:{number}: {_short(fields[0])} is its own hypernym; remove the line")
         u, v = (ids.setdefault(name, len(ids)) for name in fields)
@@ -101,13 +101,22 @@ def read_table(path: Path) -> RawHierarchy:
     return RawHierarchy(list(ids), np.array(pairs, np.int64), direct=False)
 
 
+def _not_a_pair(line: str, delimiter: Delimiter) -> str:
+    """Say what a line should be, and which columns to keep if it has more than two."""
+    n_fields = {mark: len(split_fields(line, mark)) for mark in dict.fromkeys((delimiter, *MARKS))}
+    if delimiter == "tab" and n_fields["tab"] < 2:                # no line has a TAB, and none has two other columns
+        delimiter = max(n_fields, key=n_fields.__getitem__)
+    mark, n = "TAB" if delimiter == "tab" else delimiter, n_fields[delimiter]
+    remedy = f"; keep two of its {n} columns" if n > 2 else ""
+    return f"should be a hyponym, a {mark} and its hypernym, got {_short(line)}{remedy}"
+
+
 def _delimiter(sample: Sequence[str]) -> Delimiter:
     """Return the delimiter of a file of pairs: a TAB if a line has one, else the one that cuts most lines in two."""
     if any("\t" in line for line in sample):
         return "tab"
-    marks: tuple[Delimiter, ...] = ("comma", "semicolon")
-    n_pairs = {mark: sum(len(split_fields(line, mark)) == 2 for line in sample) for mark in marks}
-    best = max(marks, key=n_pairs.__getitem__)
+    n_pairs = {mark: sum(len(split_fields(line, mark)) == 2 for line in sample) for mark in MARKS}
+    best = max(MARKS, key=n_pairs.__getitem__)
     return best if n_pairs[best] else "tab"
 
 

@@ -29,7 +29,10 @@ def documents(source: Source, into: DocumentsBuilder) -> Iterator[DocumentRow]:
         if not line.strip():
             continue
         if _LINE.fullmatch(line) is None:
-            raise DataError(f"{where}: expected a class and numbers, found {quoted_start(line)}")
+            # The first line: another format. `auto` reads what it does not recognize as this one.
+            others, remedy = ("", "") if columns else (
+                ", LABEL,LABEL FEATURE:VALUE ..., or ARFF", "; number words and labels from 0 on")
+            raise DataError(f"{where}: expected a class and numbers{others}, found {quoted_start(line)}{remedy}")
         numbers = np.fromstring(line.replace(b",", b" "), np.float64, sep=" ")
         class_id, x = numbers[0], numbers[1:]
         if not 0 <= class_id < MAX_CLASS or class_id != int(class_id):  # inf, from 1e999, is also rejected

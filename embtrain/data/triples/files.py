@@ -179,7 +179,7 @@ def _format_hint(line: str) -> str:
     if _is_id(line.strip()):
         return "; if these are OpenKE's files, give the folder that also contains entity2id and relation2id"
     found = [name for name in SEPARATORS if len(split_fields(line, name)) == len(COLUMNS)]
-    return "".join(f"; triples.delimiter={name} would split it into three" for name in found)
+    return "".join(f"; set triples.delimiter={name} to split it into three" for name in found)
 
 
 def _read_openke(where: list[Path], files: Inventory) -> RawTriples:

@@ -10,7 +10,7 @@ with every row; hnsw searches a graph [malkov2020]. int8 is the 8-bit scalar qua
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -39,7 +39,8 @@ LINKS, BUILD, SEARCH = 32, 128, 64       # edges of a node, and candidates while
 N_QUERIES, N_NEIGHBOURS = 1_000, 10      # of the kept neighbours
 TIE = 1e-6                               # difference of cosines below which two neighbours are equally near
 MAX_COSINES = 1 << 24                    # computed at once
-ADDED_AT_ONCE = 1 << 14                  # vectors that an index of usearch receives at once
+SEARCHED_AT_ONCE = 1 << 7                # words that are looked up at once, between two lines of progress
+ADDED_AT_ONCE = 1 << 14                  # vectors that an index receives at once, between two lines of progress
 
 Search = Callable[[np.ndarray, int], np.ndarray]  # rows (n, D) of length 1, k -> row numbers (n, k); -1: none found
 
@@ -91,18 +92,30 @@ def measure(vectors: Vectors, search: Search) -> KeptNeighbours:
     n, k = min(N_QUERIES, len(vectors)), min(N_NEIGHBOURS, len(vectors) - 1)
     if k == 0:
         return KeptNeighbours(1.0, k, n)
-    unit, n_kept = vectors.unit, 0
-    found = search(unit[:n], k + 1)                                        # (n, k + 1)  one may be the word itself
-    step = max(1, MAX_COSINES // len(vectors))
-    for start in range(0, n, step):
-        rows = np.arange(start, min(start + step, n))
-        cosine = unit[rows] @ unit.T                                       # (r, V)
-        cosine[np.arange(len(rows)), rows] = -np.inf
-        least = np.partition(cosine, -k, axis=1)[:, -k] - TIE              # (r,)  of the k exact neighbours
-        for i, row in enumerate(rows.tolist()):
-            ids = [number for number in found[row].tolist() if number not in (row, -1)][:k]
-            n_kept += int((cosine[i, ids] >= least[i]).sum())
+    n_kept = 0
+    with Progress("measuring neighbours", n, "words") as progress:
+        for start in range(0, n, SEARCHED_AT_ONCE):
+            rows = np.arange(start, min(start + SEARCHED_AT_ONCE, n))
+            found = search(vectors.unit[rows], k + 1)                      # (r, k + 1)  one may be the word itself
+            n_kept += sum(_n_kept(vectors.unit, *part, k) for part in _split(rows, found, len(vectors)))
+            progress.add(len(rows))
     return KeptNeighbours(n_kept / (n * k), k, n)
+
+
+def _split(rows: np.ndarray, found: np.ndarray, n_words: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield parts of rows (r,) and their neighbours (r, ·) whose cosines with all words fit in memory."""
+    n_parts = -(-len(rows) // max(1, MAX_COSINES // n_words))
+    return zip(np.array_split(rows, n_parts), np.array_split(found, n_parts), strict=True)
+
+
+def _n_kept(unit: np.ndarray, rows: np.ndarray, found: np.ndarray, k: int) -> int:
+    """Count the neighbours in found (r, ·) of rows (r,) of unit (V, D) that are among their k nearest."""
+    cosine = unit[rows] @ unit.T                                           # (r, V)
+    cosine[np.arange(len(rows)), rows] = -np.inf
+    least = np.partition(cosine, -k, axis=1)[:, -k] - TIE                  # (r,)  of the k exact neighbours
+    ids = ([number for number in of_row if number not in (row, -1)][:k]
+           for row, of_row in zip(rows.tolist(), found.tolist(), strict=True))
+    return sum(int((cosine[i, of_row] >= least[i]).sum()) for i, of_row in enumerate(ids))
 
 
 def exact_search(vectors: Vectors) -> Search:
@@ -128,7 +141,10 @@ def _faiss_bytes(unit: np.ndarray, dtype: Dtype, kind: Kind) -> bytes:
         index = faiss.IndexHNSWFlat(D, LINKS, metric) if code is None else faiss.IndexHNSWSQ(D, code, LINKS, metric)
         index.hnsw.efConstruction, index.hnsw.efSearch = BUILD, SEARCH
     index.train(unit)
-    index.add(unit)
+    with Progress("building the index", len(unit), "vectors") as progress:
+        for rows in _in_pieces(unit):
+            index.add(rows)
+            progress.add(len(rows))
     return cast(bytes, faiss.serialize_index(index).data)
 
 
@@ -146,11 +162,16 @@ def _usearch_bytes(unit: np.ndarray, dtype: Dtype, kind: Kind) -> bytes:
     codes = {"float32": "f32", "float16": "f16", "int8": "i8"}
     index = Index(ndim=unit.shape[1], metric="cos", dtype=codes[dtype], connectivity=LINKS, expansion_add=BUILD)
     with Progress("building the index", len(unit), "vectors") as progress:
-        for start in range(0, len(unit), ADDED_AT_ONCE):
-            rows = unit[start:start + ADDED_AT_ONCE]
-            index.add(np.arange(start, start + len(rows), dtype=np.uint64), rows, threads=torch.get_num_threads())
+        for rows in _in_pieces(unit):
+            keys = np.arange(progress.done, progress.done + len(rows), dtype=np.uint64)
+            index.add(keys, rows, threads=torch.get_num_threads())
             progress.add(len(rows))
     return cast(bytes, index.save())
+
+
+def _in_pieces(unit: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the vectors (n, D) that an index receives at once."""
+    return (unit[start:start + ADDED_AT_ONCE] for start in range(0, len(unit), ADDED_AT_ONCE))
 
 
 def _load_usearch(path: Path) -> Search:

@@ -77,7 +77,7 @@ def _description(path: Path) -> str:
 
 def format_text(components: Mapping[str, Any], width: int = WIDTH) -> str:
     """Format the listing in lines of at most `width` columns."""
-    lines = ["strategies (--strategy), with their source and loss"]
+    lines = ["strategies (--negatives), with their source and loss"]
     for group, title in GROUPS.items():
         entries = [entry for entry in components["strategies"] if entry["group"] == group]
         lines += ["", f" {title}"]
@@ -100,7 +100,7 @@ def format_text(components: Mapping[str, Any], width: int = WIDTH) -> str:
               *(line for model, corpora in components["tuned"].items()
                 for line in _entry(model, ", ".join(corpora), width))]
     return "\n".join([*lines, "", "combinations of these: embtrain list --combinations",
-                      "next: embtrain fit --strategy NAME --dry-run"])
+                      "next: embtrain fit --negatives NAME --dry-run"])
 
 
 def _names(entries: Sequence[Mapping[str, str]]) -> list[str]:

@@ -191,16 +191,16 @@ def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callabl
 
 
 def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
-    """The cell of one trial of a strategy, numbered from 0; it is scored on validation alone."""
+    """The cell of one trial of a strategy, numbered from 0; it is scored by what does not decide the comparison."""
     kind, name = dict(grid.kinds())[label], f"{label}-trial{trial + 1}"
-    shared_sets = _shared_sets(grid.model_copy(update={"benchmarks": []}), kind, folder)
+    scored = grid.model_copy(update={"benchmarks": tuning.trial_benchmarks(str(grid.metric))})
+    shared_sets = _shared_sets(scored, kind, folder)
     cell = _cell(label, kind, tuning.SEED, grid, [*shared_sets, *sets], folder)
     return replace(cell, name=name, folder=folder / "search" / name)
 
 
 def plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
-    """Fill in the grid's defaults, choose one engine for all runs and build the cells. UsageError lists every reason
-    why they cannot be compared."""
+    """Fill in the defaults, choose an engine for all runs and build the cells. UsageError: why none can be compared."""
     return _check(*_plan(engine.choose_for_all(*_plan(grid, folder)), folder), folder)
 
 

@@ -1,7 +1,8 @@
 """Choose settings for each strategy of a comparison, with equal effort for each.
 
 All strategies get the same number of trials, each as long as a cell of the comparison, with the same seed and data,
-scored on the validation part and never on test.
+scored on the validation part and never on test. If the comparison is decided by half of a benchmark (`men.even`), its
+trials are scored by the other half.
 
     DIR/search/LABEL-trialN/   an ordinary run
     DIR/search.json            the settings and the value of each trial
@@ -23,6 +24,7 @@ from typing import Any
 from embtrain.common import progress, terminal
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json, write_json
+from embtrain.data.catalogue.benchmark import HALVES
 from embtrain.evaluate.comparison.results import ChosenSettings
 from embtrain.evaluate.heldout import higher_better
 from embtrain.experiment.comparison import outcome
@@ -39,9 +41,20 @@ FILE = "search.json"
 
 
 def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
-    """The metric that trials are scored by, and whether higher is better: the validation part of the main metric."""
+    """The metric that trials are scored by, and whether higher is better.
+
+    The validation part of a metric of the test, the other half of half a benchmark, else the task's stopping metric.
+    """
     part, _, name = metric.partition("/")
+    if halves := trial_benchmarks(metric):
+        return f"{halves[0]}/{name}", True
     return (f"valid/{name}", higher_better(metric)) if part in ("valid", "test") else (task.stopping_metric, True)
+
+
+def trial_benchmarks(metric: str) -> list[str]:
+    """The benchmarks of a trial: the half that does not decide the comparison, if half of one does; else none."""
+    benchmark, _, half = metric.partition("/")[0].rpartition(".")
+    return [f"{benchmark}.{HALVES[1 - HALVES.index(half)]}"] if benchmark and half in HALVES else []
 
 
 def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings) -> list[str]:
@@ -53,7 +66,8 @@ def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings)
     if find_spec("optuna") is None:
         return ["--search: optuna is not installed; pip install 'embtrain[search]'"]
     parse_ranges(grid.search, [*grid.sets, *(text for kind in grid.runs.values() for text in kind.sets)], settings)
-    if reason := task.missing_split_reason(settings, "valid"):
+    reason = task.missing_split_reason(settings, "valid")
+    if reason and not trial_benchmarks(metric):
         return [f"--search: trials are scored by {objective(metric, task)[0]}, and {reason}"]
     return []
 

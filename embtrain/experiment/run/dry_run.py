@@ -3,7 +3,8 @@
     memory = max(peak of reading, building and a few blocks,  memory then in use + that of scoring)  − the program's
 
 The first term is the peak RSS that the operating system reports: it includes gradients, gathered negatives and memory
-that the allocator cannot return, which no sum over array sizes would. The task estimates the memory of scoring by
+that the allocator cannot return, which no sum over array sizes would. It is at least the memory then in use + that of
+all blocks that an engine reads ahead, which the few blocks may not reach. The task estimates the memory of scoring by
 scoring a little. The program's own memory is the RSS with all modules loaded and no corpus. Tables in files are not
 counted, because the system can write their pages back.
 """
@@ -43,15 +44,17 @@ class MemoryEstimate(NamedTuple):
     program: int
     training: int    # peak while building and training
     judging: int     # peak while scoring
+    device: int | None = None   # peak of tensors on the GPU while building and training; None: there is none
 
     @property
     def peak(self) -> int:
         return max(self.training, self.judging)
 
     def __str__(self) -> str:
-        program, training, judging, peak = (f"{n / 2**20:,.0f}" for n in (*self, self.peak))
+        program, training, judging, peak = (f"{n / 2**20:,.0f}" for n in (*self[:3], self.peak))
+        on_gpu = "" if self.device is None else f"; about {self.device / 2**20:,.0f} MiB of the GPU in training"
         return (f"about {peak} MiB in addition to {program} MiB of the program: {training} in training, {judging} in "
-                "evaluation")
+                f"evaluation{on_gpu}")
 
 
 class Plan(NamedTuple):
@@ -69,12 +72,14 @@ class Plan(NamedTuple):
     tables: str                # disk of tables in files; '' for those in memory
 
     def __str__(self) -> str:
+        threads, blocks = (f"{n:,} {noun}{'s' * (n != 1)}" for n, noun in ((self.threads, "thread"),
+                                                                            (self.blocks, "block")))
         return (f"{dump(self.settings)}\ncorpus: {self.corpus}\n{self.files and self.files + chr(10)}engine: "
                 f"{self.engine}{''.join(f'; {reason}' for reason in self.slow)}\nmemory: "
                 f"{self.memory or 'unknown: this system does not report the memory of a process'}"
                 f"{self.tables and chr(10) + 'tables: ' + self.tables}\ntime: about "
-                f"{self.blocks * self.block_seconds:,.0f} s of training on {self.threads} threads ({self.blocks:,} "
-                f"blocks of {self.block_seconds * 1e3:.0f} ms), evaluation not counted"
+                f"{self.blocks * self.block_seconds:,.0f} s of training on {threads} ({blocks} of "
+                f"{self.block_seconds * 1e3:.0f} ms), evaluation not counted"
                 f"{self.sync and chr(10) + 'exchange: ' + self.sync}")
 
     def tree(self) -> dict[str, Any]:
@@ -123,6 +128,20 @@ def _file_pages() -> int:
     return sum(machine.process_memory(field) or 0 for field in ("RssFile", "RssShmem"))
 
 
+def _bytes_ahead(trainer: Trainer, block: Any) -> tuple[int, int]:
+    """Bytes of all blocks that the engine reads ahead, if they are as large as this one: on the host, on a GPU."""
+    n = min(trainer.step.blocks_ahead(), trainer.examples.n_blocks(0, trainer.block_size))
+    on_host, on_device = trainer.step.block_bytes(block)
+    return n * on_host, n * on_device
+
+
+def _device_bytes(device: str, ahead: int) -> int | None:
+    """Peak bytes of tensors on a GPU, with `ahead` bytes of blocks read ahead; None for the CPU."""
+    if torch.device(device).type == "cpu":
+        return None
+    return max(torch.cuda.max_memory_allocated(device), torch.cuda.memory_allocated(device) + ahead)
+
+
 def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
             ) -> tuple[Components, MemoryEstimate | None, float, str]:
     """Build a run and train a few blocks. place: folder of the run.
@@ -152,12 +171,13 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
             n_syncs = sync.per_epoch(parts.task.examples.n_blocks(0, chunk), chunk, group.size)
             schedule = RowSchedule(counts_of(parts.model), sync.frequent_rows, n_syncs)
             moved = MovedRows(tables_of(parts.model), schedule.tiers())
-        seconds = list[float]()
+        seconds, ahead = list[float](), (0, 0)
         for block in trainer.read_blocks(0, trainer.block_size, 0, settings.train.shuffle):
             start = time.perf_counter()
             result = trainer.run_step(block, keep_costs=not seconds)
             if not seconds:
                 trainer.log(result)                           # reads every candidate
+                ahead = _bytes_ahead(trainer, block)
             del result
             seconds.append(time.perf_counter() - start)
             if moved is not None and len(seconds) <= sync.interval(chunk):
@@ -173,6 +193,7 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
         block_seconds = seconds[1:] or seconds
         estimate = None
         if program is not None and reading is not None and peak is not None and current is not None:
-            estimate = MemoryEstimate(program, max(reading, peak - mapped) - program,
-                                      current - mapped - program + parts.task.evaluation_bytes(parts))
+            training = max(program, reading, peak - mapped, current - mapped + ahead[0]) - program
+            judging = max(0, current - mapped - program + parts.task.evaluation_bytes(parts))  # a tiny run frees more
+            estimate = MemoryEstimate(program, training, judging, _device_bytes(settings.train.device, ahead[1]))
     return parts, estimate, sum(block_seconds) / max(1, len(block_seconds)), exchange

@@ -1,6 +1,6 @@
 """Refuse a run that needs more memory or disk than is free, before it is allocated.
 
-    tables   at least 4·V·D bytes, plus the optimizer state: known before anything is built
+    tables   at least V·D numbers of the model's type, plus the optimizer state: known before anything is built
     disk     of tables in files (train.tables: mapped): their rows, padded to 16 numbers; checkpoints and vectors.
              A comparison adds up what all its runs write (comparison/checks/disk.py)
     a step   negatives, gathered rows and gradients: first a lower bound, then by trial (train/checks/memory_trial.py)
@@ -12,6 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
 from embtrain.common.files import existing_part
@@ -22,6 +25,7 @@ from embtrain.kernels.core.table_files import row_floats
 from embtrain.train.checks import memory_trial
 from embtrain.train.engines.autograd import MAX_SCORES_HELD
 from embtrain.train.engines.base import Examples
+from embtrain.train.state import serialize
 
 OPTIMIZER_STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2, "lazy-adam": 2}  # state values per weight
 
@@ -29,11 +33,44 @@ OPTIMIZER_STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2, "lazy-a
 def require_tables(settings: Settings, n_candidates: int, can_map: bool = False) -> None:
     """Raise ResourceError if the embedding table alone does not fit. can_map: whether it could be in files."""
     adam = settings.train.optimizer == "adam"   # its gradient is as large as the table
-    n = settings.model.n_rows(n_candidates)
+    n, number = settings.model.n_rows(n_candidates), settings.model.table_dtype.itemsize
     numbers = n * settings.model.dim * (1 + OPTIMIZER_STATES[settings.train.optimizer] + adam)
     keys = "model.dim" if n == n_candidates else "model.dim, model.subword.buckets"
-    _require(4 * numbers, f"{keys}: a table of {n:,} by {settings.model.dim:,} numbers takes",
+    _require(number * numbers, f"{keys}: a table of {n:,} by {settings.model.dim:,} numbers takes",
              "set train.tables: mapped, or make it smaller" if can_map else "make it smaller")
+
+
+class StateBytes(NamedTuple):
+    """Bytes of the tensors in a checkpoint."""
+
+    learned: int     # of model, loss and source
+    optimizer: int
+
+
+def tables_state(settings: Settings, problem: ProblemSpec) -> StateBytes:
+    """Return the state of the tables, as far as it is known before the model is built."""
+    rows, number = settings.model.n_rows_of_all(problem), settings.model.table_dtype.itemsize
+    tables, optimizer = rows * number * settings.model.dim, settings.train.optimizer
+    return StateBytes(tables, OPTIMIZER_STATES[optimizer] * tables + rows * number * (optimizer == "row-adagrad"))
+
+
+def built_state(parts: ModelParts) -> StateBytes:
+    """Return the state of built parts."""
+    tensors = serialize.encode({"model": parts.model.state_dict(), "loss": parts.loss.state_dict(),
+                                "source": parts.source.state_dict()})[1]
+    return StateBytes(sum(map(_bytes, tensors)), _optimizer_bytes(parts))
+
+
+def _optimizer_bytes(parts: ModelParts) -> int:
+    """Bytes of the state of the optimizers (train/optimizers.py)."""
+    name, tables = parts.train.optimizer, list(parts.model.parameters())
+    of_rows = sum(_bytes(p) // p[0].numel() for p in tables if p.numel()) if name == "row-adagrad" else 0
+    return OPTIMIZER_STATES[name] * sum(map(_bytes, tables)) + of_rows \
+        + OPTIMIZER_STATES["adam"] * sum(map(_bytes, parts.loss.parameters()))
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 class DiskNeed(NamedTuple):
@@ -50,21 +87,27 @@ class DiskNeed(NamedTuple):
         return self.tables + self.stored - self.present
 
 
-def disk_need(settings: Settings, problem: ProblemSpec, folder: Path, state_bytes: int | None = None) -> DiskNeed:
+def disk_need(settings: Settings, problem: ProblemSpec, folder: Path, state: StateBytes | None = None) -> DiskNeed:
     """Return the disk space that a run in `folder` needs, as far as it is known before training.
 
-    state_bytes: of model, loss and source in a checkpoint, once they are built; None: those of the model's tables.
+    state: that of the parts, once they are built; None: that of the model's tables.
     """
     model, train = settings.model, settings.train
-    rows, per_row = model.n_rows_of_all(problem), 4 * (train.optimizer == "row-adagrad")
-    tables, vectors = rows * 4 * model.dim, 4 * model.dim * problem.n_candidates
-    state = tables if state_bytes is None else state_bytes
-    checkpoint, n_best = state + OPTIMIZER_STATES[train.optimizer] * tables + rows * per_row, int(train.patience > 0)
-    subwords = state - vectors if getattr(model, "subword", None) is not None else 0      # rows of words and n-grams
+    state = state or tables_state(settings, problem)
+    checkpoint, n_best = sum(state), int(train.patience > 0)
+    vectors = torch.float32.itemsize * model.dim * problem.n_candidates             # of any model (vectors/folders.py)
+    # rows of words and n-grams
+    subwords = state.learned - vectors if getattr(model, "subword", None) is not None else 0
     stored = (train.keep + 1 + n_best) * checkpoint + vectors + max(0, subwords)
     present = sum(path.stat().st_size for name in ("checkpoints", "best") for path in (folder / name).glob("step-*"))
-    in_files = 0 if train.tables == "memory" else rows * (4 * row_floats(model.dim) + per_row)
+    in_files = 0 if train.tables == "memory" else _bytes_of_files(settings, problem)
     return DiskNeed(in_files, stored, min(present, stored - checkpoint), checkpoint)
+
+
+def _bytes_of_files(settings: Settings, problem: ProblemSpec) -> int:
+    """Bytes of the tables and the accumulators in files (kernels/core/table_files.py)."""
+    n_columns = row_floats(settings.model.dim) + (settings.train.optimizer == "row-adagrad")
+    return torch.float32.itemsize * settings.model.n_rows_of_all(problem) * n_columns
 
 
 def require_disk(settings: Settings, problem: ProblemSpec, folder: Path) -> None:
@@ -93,8 +136,7 @@ def mebibytes(n: int) -> str:
 
 def require_step(parts: ModelParts, settings: Settings, examples: Examples) -> None:
     """Raise ResourceError if one update, or the optimizer state, does not fit into the remaining memory."""
-    states = OPTIMIZER_STATES[settings.train.optimizer] * sum(p.numel() * p.element_size()
-                                                              for p in parts.model.parameters())
+    states = _optimizer_bytes(parts) if settings.train.tables == "memory" else 0
     key, size = ("chunk", parts.train.chunk or 1) if parts.train.engine == "fused" else ("batch", settings.train.batch)
     subject = f"negatives.k, train.{key}: {settings.negatives.k:,} negatives for each of {size:,} examples take"
     _require(states + _min_step_bytes(parts), subject)
@@ -129,7 +171,8 @@ def _min_step_bytes(parts: ModelParts) -> int:
     if parts.train.engine == "fused":
         return 8 * k * (parts.train.chunk or 1) // (config.share_size if config.share_draws_by == "block" else 1)
     rows = min(parts.train.batch, max(1, MAX_SCORES_HELD // max(1, k)))
-    return 2 * 4 * rows * k * (parts.problem.dim if config.share_draws_by == "row" and not traits.exhaustive else 1)
+    has_own_rows = config.share_draws_by == "row" and not traits.exhaustive
+    return 2 * rows * k * (parts.model.config.table_dtype.itemsize * parts.problem.dim if has_own_rows else 4)
 
 
 def _block(examples: Examples, places: int) -> Batch:

@@ -250,7 +250,7 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
             raise Stopped(stopped.signal, files.resume_command(folder)) from stopped
         scoring.write_items(folder / "items.safetensors", items)
         rows.append(Score("training", "seconds", round(position.seconds, 1), n=position.examples,
-                        note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
+                        note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} block{'s' * (position.step != 1)}"))
         rows += trainer.traffic.scores() if isinstance(trainer, GroupTrainer) else []
         rows += divergence.rows(parts, folder, rows, position)
         rows += [Score("training", f"{key} to {settings.train.track_until}", value)

@@ -1,7 +1,7 @@
 """Losses of skip-gram on a device: the loss of M pairs with K negatives each, and its derivatives by the scores.
 
 Same formulas as kernels/reference/training/skipgram.py. All arguments are (M, K) or (M, 1) except the target's, which
-are (M,). A negative that is not kept has slope 0, whatever its score.
+are (M,). A negative that is not kept has slope 0, whatever its score. Any other score that is NaN makes the loss NaN.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ def slopes(s_t: tensor, s: tensor, shift_t: tensor, shift: tensor, weight: tenso
     """
     if LOSS == "margin":
         hinge = margin + s - s_t[:, None]
-        g = tl.where(is_kept & (hinge > 0.0), weight, 0.0)
+        g = tl.where(is_kept & ~(hinge <= 0.0), weight, 0.0)
         loss = tl.sum(tl.where(g != 0.0, g * hinge, 0.0), axis=1)
         g_t = -tl.sum(g, axis=1)
     elif LOSS == "sampled_softmax":
         o_t = s_t - shift_t
         o = tl.where(is_kept, s - shift, -float("inf"))
         top = tl.max(o, axis=1)
-        has_negatives = top > -float("inf")
-        top = tl.where(has_negatives, top, 0.0)
+        top = tl.where(top > -float("inf"), top, 0.0)
         e = tl.where(is_kept, weight * tl.exp(tl.where(is_kept, o - top[:, None], 0.0)), 0.0)
-        total = tl.where(has_negatives, tl.sum(e, axis=1), 1.0)
+        total = tl.sum(e, axis=1)
+        has_negatives = total != 0.0  # NaN is not 0
+        total = tl.where(has_negatives, total, 1.0)
         z = top + tl.log(total) - o_t
         is_pair = is_pair & has_negatives
         beaten = tl.where(is_pair, sigmoid(z), 0.0)

@@ -33,6 +33,7 @@ class ConeConfig(ModelConfig):
     dim: int = Field(10, ge=1, le=65_536, description="D, embedding dimension")
     aperture: float = Field(0.1, gt=0, le=10, description="K, sine of the half-aperture times ‖v‖ / (1 − ‖v‖²)")
     start: float = Field(0.1, gt=0, lt=1, description="upper bound of the initial distances from the smallest norm")
+    table_dtype: ClassVar[torch.dtype] = torch.float64
 
 
 class Cone(HierarchyModel):
@@ -46,10 +47,10 @@ class Cone(HierarchyModel):
     unpadded_tables = frozenset({"x"})  # the compiled update reads contiguous float64
 
     def start(self, generator: torch.Generator) -> Tensor:
-        shape = self.problem.n_candidates, self.config.dim
-        direction = torch.nn.functional.normalize(torch.randn(shape, generator=generator, dtype=torch.float64), dim=1)
+        shape, dtype = (self.problem.n_candidates, self.config.dim), self.config.table_dtype
+        direction = torch.nn.functional.normalize(torch.randn(shape, generator=generator, dtype=dtype), dim=1)
         norm = min_norm(self.config.aperture) + self.config.start * torch.rand(shape[0], 1, generator=generator)
-        return direction * norm.double().clamp(max=MAX_NORM)
+        return direction * norm.to(dtype).clamp(max=MAX_NORM)
 
     def rows(self, ids: Tensor) -> Tensor:
         rows = super().rows(ids)

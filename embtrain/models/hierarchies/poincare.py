@@ -33,6 +33,7 @@ class PoincareConfig(ModelConfig):
     dim: int = Field(10, ge=1, le=65_536, description="D, embedding dimension")
     alpha: float = Field(1000.0, ge=0, le=1e9, description="α, weight of the norms when pairs are evaluated")
     start: float = Field(0.001, gt=0, le=0.1, description="bound of the initial coordinates")
+    table_dtype: ClassVar[torch.dtype] = torch.float64
 
 
 class Poincare(HierarchyModel):
@@ -46,7 +47,8 @@ class Poincare(HierarchyModel):
     unpadded_tables = frozenset({"x"})  # the compiled update reads contiguous float64
 
     def start(self, generator: torch.Generator) -> Tensor:
-        uniform = torch.rand(self.problem.n_candidates, self.config.dim, generator=generator, dtype=torch.float64)
+        shape, dtype = (self.problem.n_candidates, self.config.dim), self.config.table_dtype
+        uniform = torch.rand(shape, generator=generator, dtype=dtype)
         # A bound of .1 keeps points in the ball up to 99 dimensions; beyond, they start at its rim.
         x = (2 * uniform - 1) * self.config.start
         return x * (MAX_NORM / torch.linalg.vector_norm(x, dim=1, keepdim=True)).clamp(max=1)

@@ -58,6 +58,7 @@ class ShadowConeConfig(ModelConfig):
     radius: float = Field(0.05, gt=0, le=10, description="umbral: r, hyperbolic radius of a concept")
     height: float = Field(20.0, gt=1, le=1e6, description="penumbral: H, height of the light; points start at 1")
     start: float = Field(1e-3, gt=0, le=1, description="bound of the initial coordinates around (0, h = 1)")
+    table_dtype: ClassVar[torch.dtype] = torch.float64
 
 
 class ShadowCone(HierarchyModel):
@@ -71,7 +72,8 @@ class ShadowCone(HierarchyModel):
     unpadded_tables = frozenset({"x"})  # the compiled update reads contiguous float64
 
     def start(self, generator: torch.Generator) -> Tensor:
-        uniform = torch.rand(self.problem.n_candidates, self.config.dim, generator=generator, dtype=torch.float64)
+        shape, dtype = (self.problem.n_candidates, self.config.dim), self.config.table_dtype
+        uniform = torch.rand(shape, generator=generator, dtype=dtype)
         return (2 * uniform - 1) * self.config.start
 
     def rows(self, ids: Tensor) -> Tensor:

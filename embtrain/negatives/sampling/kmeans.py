@@ -9,11 +9,14 @@ row. A sample of the rows is enough, as in faiss [johnson2017]. Decision 033 com
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
+
+from embtrain.common.progress import Progress
 
 ITERATIONS = (4, 100)   # the least and the most; fewer if no label changes
 MAX_SCORES = 1 << 28    # in all iterations, unless the least number takes more
@@ -41,20 +44,24 @@ def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Te
     with threadpool_limits(1):
         means = (_first_means(sample[:max(FIRST_ROWS, 3 * k)], k, random) if start is None
                  else start.detach().float().cpu())
-        before = None
-        for _ in range(max(ITERATIONS[0], min(ITERATIONS[1], MAX_SCORES // (size * k)))):
-            label = nearest(sample, means)
-            if before is not None and torch.equal(label, before):
-                break
-            before = label
-            means = group_means(sample, label, k)
-            empty = torch.bincount(label, minlength=k) == 0
-            means[empty] = sample[torch.randint(size, (int(empty.sum()),), generator=random)]
-        return nearest(x, means).to(points.device)
+        before, n_iterations = None, max(ITERATIONS[0], min(ITERATIONS[1], MAX_SCORES // (size * k)))
+        with Progress("k-means", n_iterations * size + len(x), "rows") as progress:
+            for _ in range(n_iterations):
+                label = nearest(sample, means, progress.add)
+                if before is not None and torch.equal(label, before):
+                    break
+                before = label
+                means = group_means(sample, label, k)
+                empty = torch.bincount(label, minlength=k) == 0
+                means[empty] = sample[torch.randint(size, (int(empty.sum()),), generator=random)]
+            return nearest(x, means, progress.add).to(points.device)
 
 
-def nearest(x: Tensor, means: Tensor) -> Tensor:
-    """The nearest of means (k, D) to each of x (n, D), float32 both: (n,) int64; the first of equally near ones."""
+def nearest(x: Tensor, means: Tensor, count: Callable[[int], object] = lambda n: None) -> Tensor:
+    """The nearest of means (k, D) to each of x (n, D), float32 both: (n,) int64; the first of equally near ones.
+
+    count: receives the number of rows after each block.
+    """
     table, half_square = means.numpy(), means.square().sum(1).mul_(0.5).numpy()
     label = np.empty(len(x), dtype=np.int64)
     rows = max(1, BLOCK_SCORES // len(table))
@@ -65,6 +72,7 @@ def nearest(x: Tensor, means: Tensor) -> Tensor:
         np.matmul(block, table.T, out=into)
         into -= half_square
         into.argmax(1, out=label[start:start + rows])     # NumPy's: PyTorch takes longer for it than for the product
+        count(len(block))
     return torch.from_numpy(label)
 
 
@@ -77,14 +85,16 @@ def _first_means(x: Tensor, k: int, random: torch.Generator) -> Tensor:
     square, row = x.square().sum(1), int(torch.randint(len(x), (1,), generator=random))
     chosen, trials = [row], 2 + int(math.log(k))
     distance = (square + square[row] - 2 * (x @ x[row])).clamp_(min=0)
-    for toss in torch.rand(k - 1, trials, generator=random, dtype=torch.float64):
-        ends = distance.cumsum(0, dtype=torch.float64)
-        tried = torch.searchsorted(ends, toss * ends[-1], right=True).clamp_(max=len(x) - 1)
-        to_tried = torch.addmm(square, x[tried], x.T, alpha=-2).add_(square[tried].unsqueeze(1))     # (trials, n)
-        torch.minimum(to_tried.clamp_(min=0), distance, out=to_tried)
-        best = int(to_tried.sum(1).argmin())
-        distance = to_tried[best].clone()
-        chosen.append(int(tried[best]))
+    with Progress("k-means, first means", k - 1, "means") as progress:
+        for toss in torch.rand(k - 1, trials, generator=random, dtype=torch.float64):
+            ends = distance.cumsum(0, dtype=torch.float64)
+            tried = torch.searchsorted(ends, toss * ends[-1], right=True).clamp_(max=len(x) - 1)
+            to_tried = torch.addmm(square, x[tried], x.T, alpha=-2).add_(square[tried].unsqueeze(1))     # (trials, n)
+            torch.minimum(to_tried.clamp_(min=0), distance, out=to_tried)
+            best = int(to_tried.sum(1).argmin())
+            distance = to_tried[best].clone()
+            chosen.append(int(tried[best]))
+            progress.add()
     return x[chosen]
 
 

@@ -61,7 +61,7 @@ def update_bytes(
     if len(small) != len(large):
         small, large = [max(small)], [max(large)]
     return max(int(b + (b - a) / (m - n) * (n_scored - m)) for a, b in zip(small, large, strict=True)) \
-        + 3 * 4 * model.config.dim * (n_examples - n_scored)
+        + 3 * model.config.table_dtype.itemsize * model.config.dim * (n_examples - n_scored)
 
 
 def _run_trial(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:

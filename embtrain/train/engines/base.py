@@ -62,6 +62,14 @@ class Engine:
         """Read the blocks of an epoch from number `start` on, in the form that the engine trains on."""
         return examples.blocks(epoch, block, start, shuffle)
 
+    def blocks_ahead(self) -> int:
+        """Return how many blocks `batches` reads, at most, before they are trained on."""
+        return 0
+
+    def block_bytes(self, block: Any) -> tuple[int, int]:
+        """Return the bytes that a block read ahead takes: on the host, and on a GPU."""
+        return 0, 0
+
     @classmethod
     def for_task(cls, task: str, device: str) -> type[Engine]:
         """Return the class that trains the models of a task on a kind of device, cpu or cuda.

@@ -72,9 +72,8 @@ class DeviceWindows(CompiledWindows):
         def read(number: int) -> PlacedWindows:
             return self._placed(next(examples.windows(epoch, block, number, shuffle)))
 
-        readers = min(self.threads, MAX_READERS)
-        with ThreadPoolExecutor(readers) as pool:
-            ahead = deque(pool.submit(read, number) for number in itertools.islice(numbers, readers + 1))
+        with ThreadPoolExecutor(self._n_readers()) as pool:
+            ahead = deque(pool.submit(read, number) for number in itertools.islice(numbers, self.blocks_ahead()))
             try:
                 while ahead:
                     placed = ahead.popleft().result()
@@ -83,6 +82,16 @@ class DeviceWindows(CompiledWindows):
             finally:
                 for unread in ahead:
                     unread.cancel()
+
+    def _n_readers(self) -> int:
+        return min(self.threads, MAX_READERS)
+
+    def blocks_ahead(self) -> int:
+        return self._n_readers() + 1
+
+    def block_bytes(self, block: WindowBatch) -> tuple[int, int]:
+        n = sum(x.numel() * x.element_size() for x in (block.centre, block.start, block.target))
+        return 2 * n, n        # on the host with the pinned copy, whose memory the allocator of PyTorch keeps
 
     def _placed(self, block: WindowBatch) -> PlacedWindows:
         if isinstance(block, PlacedWindows):

@@ -60,6 +60,22 @@ def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weig
                          mask_target=mask == "target", n_masked=12 if mask == "observed" else 0))
 
 
+@pytest.mark.filterwarnings("ignore:All-NaN|invalid value:RuntimeWarning")   # of the interpreter
+@pytest.mark.parametrize("place", ["centre", "target", "negative", "masked"])
+@pytest.mark.parametrize("share", [0, 1, 4])
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_a_score_that_is_nan_reaches_the_loss(loss: str, share: int, place: str) -> None:
+    """Training stops when the loss is not finite. A negative that does not count cannot stop it."""
+    case = case_of(share, loss, adagrad=True)
+    table, row = {"centre": (case.u_x, case.windows.centre[0]), "target": (case.v_x, case.windows.target[0])}.get(
+        place, (case.v_x, case.negatives.ids[0, 2]))
+    table[row] = np.nan
+    if place == "masked":
+        n = {0: 1, 1: SIZES[0], 4: sum(SIZES[:4])}[share]            # pairs with the first draw
+        case.negatives = case.negatives._replace(false_negatives=np.array([range(n), [2] * n]))
+    assert bool(run(case)[2].loss.sum().isnan()) == (place != "masked")
+
+
 @pytest.mark.parametrize("share", [0, 1, 4])
 @pytest.mark.parametrize("windows_at_once", [1, 2, 3, 5, 7])
 def test_few_programs_update_all_units_in_order(share: int, windows_at_once: int) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+import typing
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import typer.main
+import typer.models
 
 from embtrain import cli
-from embtrain.cli import commands, options
+from embtrain.cli import commands, entry_point, options
 
 COLUMNS = 80
 
@@ -51,6 +53,22 @@ def test_every_option_has_a_description_and_shows_its_default(name: str) -> None
     assert [option.name for option in listed if without_default(option)] == []
 
 
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
+def test_an_option_whose_placeholder_is_its_name_declares_that_name(name: str) -> None:
+    """typer 0.27 takes `--DEVICE` from metavar="DEVICE" of a parameter `device` that declares no name."""
+    hints = typing.get_type_hints(COMMANDS[name].callback, include_extras=True)
+    infos = [(parameter, info) for parameter, hint in hints.items() for info in getattr(hint, "__metadata__", ())]
+    assert [parameter for parameter, info in infos if isinstance(info, typer.models.OptionInfo)
+            and str(info.metavar).lower() == parameter and info.default is ...] == []  # the first name given
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
+def test_options_have_values_with_names_instead_of_types_of_python(name: str) -> None:
+    """`--seeds N`, not `--seeds <int range>`."""
+    options = [option for option in COMMANDS[name].params if option.param_type_name == "option" and not option.is_flag]
+    assert [option.name for option in options if option.metavar is None] == []
+
+
 def test_an_option_without_a_default_is_found() -> None:
     option = next(option for option in COMMANDS["fit"].params if option.name == "seed")
     option.help, before = "Seed.", option.help
@@ -75,6 +93,15 @@ def test_an_unknown_option_named_like_a_key_gets_its_set(
     assert cli.run() == 2
     error = capsys.readouterr().err
     assert f"; to set that key: {hint} (see embtrain fit --help)\n" in error and error.count("\n") == 1
+
+
+def test_a_command_of_another_program_gets_the_name_of_ours(monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    others = entry_point.OTHER_NAMES
+    assert set(others.values()) <= COMMANDS.keys() and not others.keys() & COMMANDS.keys()
+    monkeypatch.setattr(sys, "argv", ["embtrain", "train", "--corpus", "my.txt"])
+    assert cli.run() == 2
+    assert capsys.readouterr().err.endswith(" command 'train'. Did you mean 'fit'? (see embtrain --help)\n")
 
 
 def test_data_without_its_option_get_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

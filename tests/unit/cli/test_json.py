@@ -97,7 +97,7 @@ def output_of(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda run: (run / "report.html").write_text("run"))
     for module, name in ((compare, "compare"), (reproduce, "reproduce")):
         monkeypatch.setattr(module, name, lambda *options: Comparison(place / "done"))
-    monkeypatch.setattr(bench, "find", lambda name, device: lambda *options: (print("round 1"), {"bench": name})[1])
+    monkeypatch.setattr(bench, "find", lambda name: lambda rounds, **options: (print("round 1"), {"bench": name})[1])
     monkeypatch.setattr(join, "write", lambda *options: place / "run" / "report.html")
     monkeypatch.setattr(stored, "open_translator", lambda *options: (None, None))
     monkeypatch.setattr(translator, "translate_file", lambda *options: iter(["eins", 'zw"ei']))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,6 +69,17 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
 def _draw(k: int = 4) -> None:
     result = negatives.find("mine")
     result(result.Config(source="mine", k=k), tiny_problem()).draw(query(), k, TableView())
+
+
+def test_a_file_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    hint = r"; mine\.py is in this folder, but not in an installed package: pip install -e \.$"
+    for written in (False, True):
+        if written:
+            Path("mine.py").write_text(SOURCE)
+        with pytest.raises(UsageError, match=r"there is no 'mine'") as wrong:
+            negatives.find("mine")
+        assert (re.search(hint, str(wrong.value)) is not None) == written
 
 
 def test_a_correct_source_has_no_error(make: Make) -> None:

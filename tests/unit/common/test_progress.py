@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from embtrain.common.types import Query
 from embtrain.data.catalogue import fetch
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_raw_lines
-from embtrain.data.vectors import vectors as vector_files
+from embtrain.data.vectors import search_index, vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import heldout
+from embtrain.negatives.sampling.kmeans import kmeans
 
 N = 2500
 VECTORS = Vectors([f"w{i}" for i in range(N)], np.ones((N, 2), np.float32))
@@ -45,7 +47,25 @@ def verify(folder: Path) -> None:
     fetch._sha256(folder / "data.gz")
 
 
+def cluster(_: Path) -> None:
+    kmeans(torch.rand(N, 2, generator=torch.Generator().manual_seed(1)), 60, seed=1)
+
+
+def index(format: search_index.Format) -> Callable[[Path], None]:
+    def action(folder: Path) -> None:
+        if importlib.util.find_spec(format) is None:
+            pytest.skip(f"index: {format} is not installed; pip install 'embtrain[{format}]'")
+        table = np.random.default_rng(1).normal(size=(N, 2)).astype(np.float32)
+        search_index.write(folder, Vectors(VECTORS.words, table), format, "float32", "hnsw")
+    return action
+
+
 @pytest.mark.parametrize(("action", "line"), [
+    (cluster, r"k-means, first means: 30 of 59 (51%) means, "),
+    (cluster, r"k-means: 5,000 of "),
+    (index("faiss"), r"building the index: 2,048 of 2,500 (82%) vectors, "),
+    (index("usearch"), r"building the index: 2,048 of 2,500 (82%) vectors, "),
+    (index("faiss"), r"measuring neighbours: 896 of 1,000 (90%) words, "),
     (read_lines, r"reading lines.txt: 1,024 lines, "),
     (write_and_read("word2vec"), r"writing vectors: 1,024 of 2,500 (41%) vectors, "),
     (write_and_read("word2vec"), r"reading vectors: 2,048 of 2,500 (82%) vectors, "),
@@ -59,6 +79,7 @@ def test_it_is_shown_with_rate_and_remaining_time_and_not_if_quiet(
         action: Callable[[Path], None], line: str) -> None:
     monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(search_index, "ADDED_AT_ONCE", 1024)
     monkeypatch.setattr(progress, "quiet", False)
     action(tmp_path)
     lines = [shown for shown in capsys.readouterr().err.splitlines() if shown.startswith(line)]

@@ -239,7 +239,7 @@ def test_line_breaks_in_names_are_counted_and_tabs_have_no_quotes(tmp_path: Path
 
 
 def test_quoted_commas_lead_to_the_correct_delimiter(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"triples\.delimiter=comma would split it into three"):
+    with pytest.raises(DataError, match=r"set triples\.delimiter=comma to split it into three"):
         load(put(tmp_path, train='"Foo, Bar",x,y z\n'))
 
 
@@ -269,8 +269,8 @@ def test_three_names_are_a_triple_for_any_first_character(tmp_path: Path) -> Non
                         "'a\\tr'"),
     ("a\tr\tb\tc\n", ":1: expected head"),
     ("a r b\n", ":1: expected head, relation, tail, three names separated by tabs, found 'a r b'; "
-                "triples.delimiter=space would split it into three"),
-    ("a,r,b c\n", "found 'a,r,b c'; triples.delimiter=comma would split it into three"), ("\n\na\t\tb\n", ":3: "),
+                "set triples.delimiter=space to split it into three"),
+    ("a,r,b c\n", "found 'a,r,b c'; set triples.delimiter=comma to split it into three"), ("\n\na\t\tb\n", ":3: "),
     ("a\tr\tb\x07\n", ":1: expected head"), ("a\tr\t" + "b" * MAX_LINE + "\n", f"longer than {MAX_LINE:,} bytes"),
     ("", "the training split contains no triples"), ("\n \n", "the training split contains no triples"),
     ("a\tr\ta\n", "name 1 entity, so there are no negatives; give a graph with more"),

@@ -118,11 +118,13 @@ def test_line_of_column_names_is_skipped_with_a_warning(
 
 
 @pytest.mark.parametrize(("text", "line", "says"), [
-    ("a\tb\na b\n", 2, "a TAB and its hypernym, got 'a b'"), ("a\tb\tc\n", 1, "got 'a\\tb\\tc'"),
+    ("a\tb\na b\n", 2, "a TAB and its hypernym, got 'a b'"),
+    ("a\tb\tc\n", 1, "got 'a\\tb\\tc'; keep two of its 3 columns"),
     ("a\t\n", 1, "a TAB and its hypernym"), ("a\tb\nb\tb\n", 2, "its own hypernym"),
     (b"a\tb\n\xff\tc\n", 2, "byte 1 is not UTF-8; convert it to UTF-8, e.g. with iconv -f WINDOWS-1252 -t UTF-8"),
     ("a\tb\n".encode("utf-16"), 1, "iconv -f UTF-16 -t UTF-8"), ("", None, "contains no pairs"),
-    ("a;b\na,b,c\n", 2, "a semicolon and its hypernym, got 'a,b,c'"), ("a,b,c\n", 1, "got 'a,b,c'"),
+    ("a;b\na,b,c\n", 2, "a semicolon and its hypernym, got 'a,b,c'"),
+    ("a,b,c\n", 1, "a comma and its hypernym, got 'a,b,c'; keep two of its 3 columns"),
     ("a,b\n\"c,d\n", 2, "a comma and its hypernym"),
     ("parent,child\na,b\n", 1, "the columns are parent and child; put the child into the first one"),
 ])

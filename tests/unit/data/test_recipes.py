@@ -191,7 +191,7 @@ def test_halves_of_a_benchmark(mirror: Path) -> None:
                                                         ("wordsim353.even", 176)]
     with pytest.raises(UsageError, match=r"google-analogies\.odd: google-analogies is of kind analogy; only"):
         load_recipe("evals", "google-analogies.odd")
-    with pytest.raises(UsageError, match=r"no evals named 'wordsim335\.odd' \(did you mean 'wordsim353'"):
+    with pytest.raises(UsageError, match=r"no benchmark named 'wordsim335\.odd' \(did you mean 'wordsim353'"):
         load_recipe("evals", "wordsim335.odd")
 
 

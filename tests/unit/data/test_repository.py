@@ -211,7 +211,9 @@ def test_digits_are_lines_of_numbers(tmp_path: Path) -> None:
     result = load(at(tmp_path, "6.0000 -1.0 0 .5\n0 1,2,3\n", "zip.train"))
     assert rows(result) == [([6], {0: -1.0, 2: 0.5}), ([0], {0: 1.0, 1: 2.0, 2: 3.0})] and result.n_labels == 7
     for text, says in (("1 2\n1 2 3\n", ":2: has 2 features, but earlier lines have 1"), ("1.5 2\n", "class"),
-                       ("-1 2\n", "class from 0"), ("1\n", "found '1"), ("1 nan\n", "nan"), ("9999999 1\n", "class"),
+                       ("-1 2\n", "class from 0"), ("1 2\nx\n", "expected a class and numbers, found 'x"),
+                       ('{"text": "a"}\n', r"FEATURE:VALUE \.\.\., or ARFF, found '{\"text\".*number words and labels"),
+                       ("1\n", "found '1"), ("1 nan\n", "nan"), ("9999999 1\n", "class"),
                        ("1e999 1\n", "class from 0 to 999,999 first, found inf"),
                        ("\n\n", "contains no lines")):
         with pytest.raises(DataError, match=says):

@@ -211,7 +211,8 @@ def test_make_targets_exist(page: str) -> None:
 @pytest.mark.usefixtures("empty_charts")
 def test_the_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                  capsys: pytest.CaptureFixture[str]) -> None:
-    names = ("README.md", "docs/how-to/negatives.md", "docs/how-to/runs.md", "docs/reference/api.md")
+    names = ("docs/how-to/data.md", "README.md", "docs/how-to/negatives.md", "docs/how-to/runs.md",
+             "docs/reference/api.md")
     pages = "".join(PAGES[name] for name in names)
     example = "\n".join(re.findall(r"```python\n(.*?)```", pages, re.DOTALL))
     assert all(name in example for name in ("embtrain.fit(", "GridSearchCV(", "embtrain.nn.RankingNCE("))
@@ -223,6 +224,7 @@ def test_the_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     exec(compile(example, "examples.py", "exec"), {"__name__": "__main__"})
     printed = capsys.readouterr().out
     assert "wordsim353" in printed and Path(tmp_path, printed.split()[-1]).is_file(), printed
+    assert (tmp_path / "documents.svm").read_text().splitlines()[0].startswith("1 ")      # the label `plant`
 
 
 @pytest.mark.long

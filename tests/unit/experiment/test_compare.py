@@ -647,13 +647,13 @@ def test_an_impossible_comparison_is_refused_before_training(
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("strategies: [sgns, nce]\nmodels: [foo]\n", "g.yaml:3:10: models[0]: model.name: no models named 'foo'"),
-    ("strategies:\n- sgns\n- foo\n", "g.yaml:4:3: strategies[1]: strategy: no strategies named 'foo'"),
+    ("strategies: [sgns, nce]\nmodels: [foo]\n", "g.yaml:3:10: models[0]: model.name: no model named 'foo'"),
+    ("strategies:\n- sgns\n- foo\n", "g.yaml:4:3: strategies[1]: strategy: no strategy named 'foo'"),
     ("runs:\n  x: {strategy: sgns, loss: foo}\n", "g.yaml:3:23: runs.x.loss: loss.name: there is no 'foo'"),
     ("runs:\n  x: {strategy: sgns, sets: [train.epoch=3]}\n",
      "g.yaml:3:30: runs.x.sets[0]: train.epoch: unknown key (did you mean 'epochs'?"),
     ("strategies: [sgns, nce]\nsets: [model.dim=3, model.dim]\n", "g.yaml:3:21: sets[1]: should be KEY.KEY=VALUE"),
-    ("strategies: [sgns, nce]\nbenchmarks: [men, mem]\n", "g.yaml:3:19: benchmarks[1]: no evals named 'mem'"),
+    ("strategies: [sgns, nce]\nbenchmarks: [men, mem]\n", "g.yaml:3:19: benchmarks[1]: no benchmark named 'mem'"),
     ("strategies: [sgns, nce]\nbaseline: ace\n", "g.yaml:3:1: baseline: 'ace' is not one of sgns, nce"),
     ("strategies: [sgns, nce]\nmetric: men/spearman\n", "g.yaml:3:1: metric: men/spearman: 'men' is neither valid"),
     ("runs: {a: {strategy: sgns}, b: {strategy: bernoulli, model: transe}}\n",
@@ -670,12 +670,12 @@ def test_errors_in_a_grid_file_name_their_place(place: Path, tmp_path: Path, tex
 
 @pytest.mark.parametrize(("line", "message"), [
     ("--negatives sgns,nce --losses nce,foo", "--losses: loss.name: there is no 'foo'"),
-    ("--negatives sgns,foo", "--negatives: strategy: no strategies named 'foo'"),
+    ("--negatives sgns,foo", "--negatives: strategy: no strategy named 'foo'"),
     ("--negatives sgns,nce --set train.epoch=3", "--set train.epoch=3: train.epoch: unknown key"),
     ("--negatives sgns,nce --set train.epoch", "--set train.epoch: should be KEY.KEY=VALUE"),
     ("--negatives sgns,nce --model skipgram,transe", "--model: skipgram learns from windows and transe does not, "),
-    ("--negatives sgns,nce --benchmarks mem", "--benchmarks: no evals named 'mem' (did you mean 'men'?)"),
-    ("--negatives sgns,nce --set evaluate.during_training=[mem]", "evaluate.during_training: no evals named 'mem'"),
+    ("--negatives sgns,nce --benchmarks mem", "--benchmarks: no benchmark named 'mem' (did you mean 'men'?)"),
+    ("--negatives sgns,nce --set evaluate.during_training=[mem]", "evaluate.during_training: no benchmark named 'mem'"),
     ("--negatives bernoulli,uniform --model transe --benchmarks wordsim353", "--benchmarks: transe learns from"),
     ("--negatives bernoulli,vmf --model transe", "--negatives: vmf is not for model.name: transe (it sets "),
 ])

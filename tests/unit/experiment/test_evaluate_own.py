@@ -156,7 +156,7 @@ def test_a_malformed_table_is_refused_with_its_line(words: Path, tmp_path: Path,
 
 
 def test_an_unknown_benchmark_or_file_is_refused(words: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--on: no evals named 'wordsim35' .did you mean 'wordsim353'.*no file"):
+    with pytest.raises(UsageError, match=r"--on: no benchmark named 'wordsim35' .did you mean 'wordsim353'.*no file"):
         experiment.evaluate(words, ["wordsim35"])
     with pytest.raises(UsageError, match="is a folder; give a file in it"):
         experiment.evaluate(words, [str(tmp_path)])

@@ -100,7 +100,7 @@ def test_incompatible_settings_are_refused_with_one_line_per_reason(text: Path) 
     with pytest.raises(UsageError, match=r"loss\.name: sampled_softmax .* negatives\.filter: target") as caught:
         components.build(resolved, tasks.read(resolved))
     assert len(str(caught.value).splitlines()) == 1
-    with pytest.raises(UsageError, match="no eval"):
+    with pytest.raises(UsageError, match="no benchmark"):
         embtrain.fit("sgns", corpus=text, sets={**SETS, "evaluate.benchmarks": ["nosuch"]})
     with pytest.raises(UsageError, match=r"train\.device"):
         components.choose_device("potato")
@@ -121,9 +121,9 @@ def test_an_unknown_name_is_reported_with_its_place(tmp_path: Path, monkeypatch:
     for wrong, message in (({"config": overlay}, "own.yaml:3:3: negatives.source: there is no 'clustre'"),
                         ({"strategy": "own.yaml"}, "own.yaml:3:3: negatives.source: there is no 'clustre'"),
                         ({"loss": "nec"}, "--loss: loss.name: there is no 'nec'"),
-                        ({"strategy": "sgnss"}, "--negatives: strategy: no strategies named 'sgnss'"),
-                        ({"model": "tranze"}, "--model: model.name: no models named 'tranze'"),
-                        ({"model": "TransE"}, "--model: model.name: no models named 'TransE' (did you mean 'transe'?)"),
+                        ({"strategy": "sgnss"}, "--negatives: strategy: no strategy named 'sgnss'"),
+                        ({"model": "tranze"}, "--model: model.name: no model named 'tranze'"),
+                        ({"model": "TransE"}, "--model: model.name: no model named 'TransE' (did you mean 'transe'?)"),
                         ({"sets": ["model=3"]}, "--set model=3: model.name: should be a name, got 3"),
                         ({"sets": ["strategy=3"]}, "--set strategy=3: strategy: should be a name, got 3")):
         with pytest.raises(UsageError, match="^" + re.escape(message)):
@@ -182,7 +182,7 @@ def test_names_of_other_tools_suggest_a_strategy() -> None:
         with pytest.raises(UsageError) as caught:
             resolve(name)
         message = str(caught.value)
-        assert message.startswith(f"--negatives: strategy: no strategies named {name!r}")
+        assert message.startswith(f"--negatives: strategy: no strategy named {name!r}")
         assert "embtrain list names all" in message
         assert (f"(did you mean {meant!r}?)" in message) is (meant is not None), message
 
@@ -274,7 +274,7 @@ def test_more_memory_than_is_free_is_refused_before_allocation(text: Path, tmp_p
 
 def test_the_plan_contains_configuration_memory_and_time(text: Path) -> None:
     plan = str(experiment.plan(settings(text, "ace", "negatives.min_perplexity=5")))
-    assert "source: ace" in plan and "memory:" in plan and "s of training on 1 threads" in plan
+    assert "source: ace" in plan and "memory:" in plan and "s of training on 1 thread (" in plan
 
 
 def test_the_plan_and_the_run_name_the_engine(run: experiment.Run, text: Path) -> None:

@@ -44,7 +44,7 @@ def table(listing: str, title: str) -> tuple[list[str], dict[str, list[str]]]:
 
 def test_it_fits_a_terminal_and_names_the_next_command(listing: str) -> None:
     assert [line for line in listing.splitlines() if cells(line) > WIDTH or line != line.rstrip()] == []
-    assert listing.splitlines()[-1] == "next: embtrain fit --strategy NAME --dry-run"
+    assert listing.splitlines()[-1] == "next: embtrain fit --negatives NAME --dry-run"
 
 
 @pytest.mark.parametrize("width", [60, 120])

@@ -156,7 +156,7 @@ def test_without_a_name_all_papers_are_listed_with_their_budgets(monkeypatch: py
     ("cpu_seconds: 1000\n", "", 0, "cpu_seconds: needs a value"),
     ("nce-k1: {", "nce/k1: {", 14, "should match pattern"),
     ("sets: [text", "during_training: [men]\nsets: [text", 10, "'men' is not one of the benchmarks"),
-    ("sets: [text", "benchmarks: [mem]\nsets: [text", 10, "no evals named 'mem' (did you mean 'men'?)"),
+    ("sets: [text", "benchmarks: [mem]\nsets: [text", 10, "no benchmark named 'mem' (did you mean 'men'?)"),
     ("x: 1}", "y: 1}", 14, "unknown key"),
     ("claim: two", "claim: two\nclaim: three", 5, "is set twice"),
 ])
@@ -181,7 +181,7 @@ def test_the_command_ends_with_code_2_and_one_line(place: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(("old", "new", "message"), [
     ("{strategy: nce, sets: [negatives.k=1]", "{strategy: foo, sets: [negatives.k=1]",
-     "14:12: runs.nce-k1.strategy: strategy: no strategies named 'foo'"),
+     "14:12: runs.nce-k1.strategy: strategy: no strategy named 'foo'"),
     ("sets: [negatives.k=2]", "sets: [negatives.kk=2]", "15:34: runs.nce-k2.sets[0]: negatives.kk: unknown key"),
     ("model.dim=6", "model.dimm=6", "10:57: sets[3]: model.dimm: unknown key")])
 def test_impossible_runs_name_their_place_and_not_a_flag(

@@ -326,8 +326,9 @@ def test_a_key_gets_numbers_of_its_type(text: str, whole: bool) -> None:
 
 @pytest.mark.parametrize(("metric", "expected"), [
     ("test/log_likelihood", ("valid/log_likelihood", True)), ("test/mrr", ("valid/mrr", True)),
-    ("test/perplexity", ("valid/perplexity", False)), ("wordsim353/spearman", ("valid/log_likelihood", True))])
-def test_trials_are_ranked_by_the_validation_part_of_the_primary_metric(metric: str,
+    ("test/perplexity", ("valid/perplexity", False)), ("wordsim353/spearman", ("valid/log_likelihood", True)),
+    ("men.even/spearman", ("men.odd/spearman", True)), ("men.odd/spearman", ("men.even/spearman", True))])
+def test_trials_are_ranked_by_what_does_not_decide_the_comparison(metric: str,
                                                                         expected: tuple[str, bool]) -> None:
     from embtrain.experiment.tasks.windows import WindowsTask
 

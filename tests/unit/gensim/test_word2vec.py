@@ -375,7 +375,7 @@ def test_a_sample_of_one_or_more_is_a_count() -> None:
     ({"workers": 0}, ValueError, "workers=0: should be 1 or more"),
     ({"vector_size": 0}, UsageError, "vector_size=0: model.dim: should be greater than or equal to 1, got 0"),
     ({"window": 5000}, UsageError, "window=5000: text.window: should be less than or equal to 1000, got 5000"),
-    ({"negatives": "sgsn"}, UsageError, "negatives: strategy: no strategies named 'sgsn' (did you mean 'sgns'?)"),
+    ({"negatives": "sgsn"}, UsageError, "negatives: strategy: no strategy named 'sgsn' (did you mean 'sgns'?)"),
     ({"negatives": "uniform", "ns_exponent": 1.0}, UsageError, "ns_exponent=1.0: negatives.exponent: unknown key"),
     ({"sets": {"text.windo": 2}}, UsageError, "sets: text.windo=2: text.windo: unknown key"),
     ({"sets": {"model.subword.max_n": 5}}, UsageError, "sets: model.subword: is set by arguments alone; use FastText"),

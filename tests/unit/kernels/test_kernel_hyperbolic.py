@@ -192,6 +192,21 @@ def test_a_row_that_is_not_finite_stays_so(core: str, space: str) -> None:
         assert np.isnan(case.run(core)[0].x[5]).any()
 
 
+@pytest.mark.parametrize("place", ["concept", "target", "negative", "masked"])
+@pytest.mark.parametrize("loss", ["hinged_softmax", "order", "sampled_softmax"])
+@pytest.mark.parametrize("space", SPACES)
+def test_a_score_that_is_nan_reaches_the_loss(space: str, loss: str, place: str) -> None:
+    """Training stops when the loss is not finite. A negative that does not count cannot stop it."""
+    case = Case(space, rows=1, loss=loss)
+    case.rows.concept[0], case.rows.target[0], case.negatives.ids[0] = 0, 1, range(2, 8)
+    case.x[{"concept": 0, "target": 1}.get(place, 4)] = np.nan
+    if place == "masked":
+        case.negatives = case.negatives._replace(false_negatives=np.array([[0], [2]]))
+    with np.errstate(invalid="ignore"):
+        for core in CORES:
+            assert np.isnan(case.run(core)[1].loss) == (place != "masked"), core
+
+
 def test_mismatched_layouts_and_types_are_rejected() -> None:
     case = Case("umbral")
     x, rows, negatives, loss = case.x, case.rows, case.negatives, case.loss_spec

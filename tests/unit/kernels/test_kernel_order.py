@@ -159,6 +159,22 @@ def test_optional_outputs_change_nothing_and_padding_stays_zero() -> None:
     assert (full[:, 50:] == 0).all() and (table.x >= 0).all()
 
 
+@pytest.mark.parametrize("place", ["concept", "target", "negative", "masked"])
+@pytest.mark.parametrize("abs", [False, True])
+@pytest.mark.parametrize("loss", ["order", "margin"])
+def test_a_coordinate_that_is_nan_reaches_the_loss_and_stays(loss: str, abs: bool, place: str) -> None:
+    """The projection must not make it finite, or training would not notice that it diverged."""
+    case = Case(3, n=60, rows=3, loss=loss, abs=abs, distinct=True)
+    row = {"concept": case.rows.concept[0], "target": case.rows.target[0]}.get(place, case.negatives.ids[0, 2])
+    case.x[row, 3] = np.nan
+    if place == "masked":
+        case.negatives = case.negatives._replace(false_negatives=np.array([[0], [2]]))
+    with np.errstate(invalid="ignore"):
+        for core in CORES:
+            table, output = case.run(core)
+            assert np.isnan(output.loss) == (place != "masked") and np.isnan(table.x[row, 3]), core
+
+
 @needs_core
 @pytest.mark.parametrize("threads", [2, 5])
 def test_threads_on_disjoint_rows_equal_one_thread(threads: int) -> None:

@@ -192,6 +192,25 @@ def test_a_probe_is_scored_without_an_update(loss: str, share: int) -> None:
         np.testing.assert_allclose(output.scores[:, keep], output_.scores, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("place", ["centre", "target", "negative", "masked", "probe"])
+@pytest.mark.parametrize("share", [0, 1, 3])
+@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
+def test_a_score_that_is_nan_reaches_the_loss(loss: str, share: int, place: str) -> None:
+    """Training stops when the loss is not finite. A negative that does not count cannot stop it."""
+    case = Case(11, 5, 60, 24, [2, 3, 1], share, 5, loss, distinct=True)
+    table, row = {"centre": (case.u_x, case.windows.centre[0]), "target": (case.v_x, case.windows.target[0])}.get(
+        place, (case.v_x, case.negatives.ids[0, 2]))
+    table[row] = np.nan
+    if place == "masked":
+        n = {0: 1, 1: 2, 3: 6}[share]                                # pairs with the first draw
+        case.negatives = case.negatives._replace(false_negatives=np.array([range(n), [2] * n]))
+    if place == "probe":
+        case.negatives = case.negatives._replace(weight=np.array([1, 1, 0, 1, 1], np.float32))
+    with np.errstate(invalid="ignore"):
+        for core in CORES:
+            assert np.isnan(case.run(core)[2].loss) == (place not in ("masked", "probe")), core
+
+
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 2])
 @pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))

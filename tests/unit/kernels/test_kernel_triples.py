@@ -115,6 +115,23 @@ cases = st.builds(
     constraint=st.sampled_from(["free", "sphere", "ball"]), lr=st.just(1e-3), row_weights=st.booleans())
 
 
+@pytest.mark.parametrize("place", ["entity", "target", "negative", "masked"])
+@pytest.mark.parametrize("share", [0, 2])
+@pytest.mark.parametrize("loss", RULES)
+def test_a_score_that_is_nan_reaches_the_loss(loss: str, share: int, place: str) -> None:
+    """Training stops when the loss is not finite. A negative that does not count cannot stop it."""
+    for score in ("l1", "l2", "dot"):
+        case = Case(3, 60, 9, 16, 4, share, 5, score, loss, distinct=True)
+        row = {"entity": case.queries.entity[0], "target": case.queries.target[0]}.get(place, case.negatives.ids[0, 2])
+        case.x["e"][row] = np.nan
+        if place == "masked":
+            n = max(1, share)
+            case.negatives = case.negatives._replace(false_negatives=np.array([range(n), [2] * n]))
+        with np.errstate(invalid="ignore"):
+            for core in CORES:
+                assert np.isnan(case.run(core)[2].loss) == (place != "masked"), (score, core)
+
+
 @needs_core
 @settings(max_examples=300, deadline=None)
 @given(case=cases)

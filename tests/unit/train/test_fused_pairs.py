@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from helpers import tiny_runs
 from helpers.cores import NATIVE
 
 from embtrain.common.errors import UsageError
@@ -75,6 +78,15 @@ def test_log_gets_the_first_rows_before_their_update() -> None:
     assert result.cost.shape == (MAX_LOGGED_ROWS, 4) and len(result.query) == MAX_LOGGED_ROWS
     torch.testing.assert_close(result.query.vector, before[block.concept[:MAX_LOGGED_ROWS]])
     assert not torch.equal(before, fused.model.x)
+
+
+def test_a_run_that_diverged_ends_by_its_loss(tmp_path: Path) -> None:
+    """Not by the check of the tables alone, which the loss of a healthy run would contradict."""
+    run = tiny_runs.made(tiny_runs.config(tiny_runs.write(tmp_path), "order", "fused"))
+    with torch.no_grad():
+        run.model.x[:] = torch.nan                                                                  # type: ignore[index]
+    with pytest.raises(UsageError, match=r"^train\.lr: the loss is nan at block 2; .*train\.clip$"):
+        tiny_runs.learning(run, tmp_path / "run").run()
 
 
 def test_source_that_ignores_the_requested_layout_is_rejected() -> None:

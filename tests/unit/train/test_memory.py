@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from helpers.bits import same
-from helpers.tiny_runs import EVERY, RUNS, blocks, config, learning, made, write
+from helpers.tiny_runs import EVERY, RUNS, TRAIN, blocks, config, learning, made, write
 
 from embtrain import experiment
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
-from embtrain.experiment.run import memory
+from embtrain.data.text.windows import WindowBatch
+from embtrain.experiment.run import dry_run, memory
 from embtrain.experiment.run.components import Components
 from embtrain.train.checks import memory_trial
 from embtrain.train.checks.allocation_counter import AllocationCounter
 from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.compiled_windows import CompiledWindows
+from embtrain.train.engines.device_windows import DeviceWindows
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
 pytestmark = pytest.mark.long
@@ -69,7 +75,7 @@ def test_update_memory_is_estimated_from_a_few_examples(place: Path, name: str) 
     run = made(config(place, name, "autograd"))
     estimate = memory_trial.update_bytes(run.model, run.source, run.loss, run.train, run.known_positives,
                              lambda places: memory._block(run.task.examples, places))
-    assert 0.8 < estimate / measured_bytes(run) < 1.35
+    assert 0.8 < estimate / measured_bytes(run) < 1.35 and run.model.table().dtype == run.model.config.table_dtype
 
 
 @pytest.mark.parametrize("name", ["skipgram", "lm", "transe"])
@@ -81,6 +87,29 @@ def test_adam_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None
                            for p in run.model.parameters()) and 0.8 < estimate / measured_bytes(run) < 1.35
     training = learning(run, place / f"adam of {name}")
     blocks(training, 1)                                     # which torch's Adam does not accept as sparse gradients
+
+
+@pytest.mark.parametrize(("name", "sets"), [
+    ("poincare", ["train.optimizer=row-adagrad"]), ("poincare", ["train.optimizer=adam", "train.engine=autograd"]),
+    ("skipgram", ["loss.name=nce", "loss.partition=context"]), ("lm", ["train.optimizer=adam"]),
+    ("rotate", ["train.optimizer=lazy-adam"])])
+def test_state_is_as_large_as_a_checkpoint(place: Path, tmp_path: Path, name: str, sets: list[str]) -> None:
+    """Poincaré embeddings are float64, and so is the state of their optimizer."""
+    settings = config(place, name, "autograd", *sets) if name in RUNS else experiment.resolve(
+        name, model=name, corpus=str(place / "pairs.tsv"), sets=[*TRAIN, "pairs.valid=3", "pairs.test=3", *sets])
+    run = made(settings)
+    training = learning(run, tmp_path)
+    blocks(training, 2)
+    training.save()
+    written = sum(path.stat().st_size for path in tmp_path.rglob("step-*.safetensors"))
+    state = memory.built_state(run)
+    assert 0 <= written - sum(state) < 4096                                          # names and shapes
+    known = memory.tables_state(settings, run.problem)
+    assert known.learned <= state.learned and known.optimizer <= state.optimizer
+    if name == "poincare":
+        tables = 8 * run.model.table().numel()
+        assert known.learned == tables and known.optimizer == state.optimizer
+        assert memory.disk_need(settings, run.problem, tmp_path).checkpoint == tables + known.optimizer
 
 
 @pytest.mark.parametrize(("name", "engine"), EVERY)
@@ -113,6 +142,42 @@ def test_plan_reports_peak_of_training_and_evaluation(place: Path) -> None:
     estimate = str(experiment.plan(config(place, "skipgram", "autograd")))
     line = next(line for line in estimate.splitlines() if line.startswith("memory: "))
     assert "MiB in addition to" in line and "in training" in line and "in evaluation" in line
+
+
+def test_all_blocks_that_an_engine_reads_ahead_are_planned_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CompiledWindows, "blocks_ahead", lambda self: 1000)     # more than the run has
+    monkeypatch.setattr(CompiledWindows, "block_bytes", lambda self, block: (len(block) << 30, 0))
+    settings = config(place, "skipgram", "fused")
+    n = dry_run.profile(settings)[0].task.examples.n_blocks(0, 256)
+    estimate = experiment.plan(settings).memory
+    assert n > 1 and (estimate is None or (256 * (n - 1) << 30 < estimate.training and estimate.device is None))
+
+
+def test_tensors_on_a_gpu_are_planned_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 70 << 20)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 50 << 20)
+    assert dry_run._device_bytes("cpu", 1) is None
+    assert [dry_run._device_bytes("cuda", n << 20) for n in (0, 40)] == [70 << 20, 90 << 20]
+    assert str(dry_run.MemoryEstimate(0, 1 << 20, 2 << 20, 3 << 20)).endswith("about 3 MiB of the GPU in training")
+
+
+def test_an_engine_on_a_gpu_reads_as_many_blocks_ahead_as_it_states() -> None:
+    engine, read = DeviceWindows.__new__(DeviceWindows), list[int]()
+    engine.threads, engine.model = 3, SimpleNamespace(problem=SimpleNamespace(device="cpu"))  # type: ignore[assignment]
+    window = WindowBatch(torch.zeros(2, dtype=torch.int64), torch.arange(3), torch.zeros(2, dtype=torch.int64))
+
+    def windows(epoch: int, block: int, number: int, shuffle: bool) -> Iterator[WindowBatch]:
+        read.append(number)
+        return iter([window])
+
+    blocks = engine.batches(SimpleNamespace(n_blocks=lambda *_: 20, windows=windows), 0, 60)  # type: ignore[arg-type]
+    next(blocks)
+    limit = time.monotonic() + 60
+    while len(read) < 1 + engine.blocks_ahead() and time.monotonic() < limit:
+        time.sleep(0.001)
+    blocks.close()                                                             # type: ignore[attr-defined]
+    assert sorted(read) == list(range(1 + engine.blocks_ahead())) and engine.blocks_ahead() == 4
+    assert engine.block_bytes(window) == (2 * 56, 56)
 
 
 def test_few_repeated_candidates_need_almost_no_memory(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ MAX_BYTES = 1 << 30  # of the set of known pairs
 CASES = {"mammals": ("wordnet-mammals", 40, 10, True), "nouns": ("wordnet-nouns", 1, 0, False)}
 
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+def bench(rounds: int, only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
     """Rounds of both cases on one thread, which is all that gensim uses; `only` names some.
 
     corpus: a published split for both cases, instead of the mammals and the nouns.

@@ -22,7 +22,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.cli.bench.harness.base import Group, Timed, choose, run, timed
-from embtrain.common.errors import UsageError
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.labels import examples as labelled
@@ -61,16 +60,14 @@ MAPS: dict[str, tuple[Make, int]] = {
 GAUSS = ("rff", "orthogonal")      # maps of e^{-‖x-y‖²/2}; the others are of e^{x·y}
 
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None) -> dict[str, Any]:
     """Rounds of every case; `only` names some, for example rff-100."""
-    if corpus is not None:
-        raise UsageError(f"--corpus: the bench kernels always uses {CORPUS}; remove it")
     cases = [f"{name}-t{t}" for t in threads for name in ("quadratic", *MAPS)]
     chosen = choose(cases, only)
     h, c = pairs()
     groups = []
     for t in threads:
-        ways: dict[str, Callable[[], Timed]] = {"quadratic": partial(_quadratic, h, c), **{
+        ways: dict[str, Callable[[], Timed]] = {"quadratic": partial(_quadratic, h, c, t), **{
             name: partial(_features, name, h, c, t) for name in MAPS}}
         groups.append(Group(t, {f"{name}-t{t}": way for name, way in ways.items() if f"{name}-t{t}" in chosen}))
     return run("kernels", "s for φ of both vectors of every pair, all τ and all draws of W", groups, rounds, {
@@ -102,7 +99,9 @@ def _gauss(h: Tensor, c: Tensor, tau: float) -> Tensor:
     return (tau * ((h * c).sum(1).double() - 1)).exp()
 
 
-def _quadratic(h: Tensor, c: Tensor) -> Timed:
+def _quadratic(h: Tensor, c: Tensor, threads: int) -> Timed:
+    torch.set_num_threads(threads)
+
     def fit() -> dict[float, float]:
         square = (h * c).sum(1).double().square()
         a, found = torch.stack([square, torch.ones_like(square)], 1), {}

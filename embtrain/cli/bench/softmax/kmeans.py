@@ -24,17 +24,14 @@ from torch import Tensor
 
 from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run, timed
 from embtrain.cli.bench.softmax import samplers
-from embtrain.common.errors import UsageError
 from embtrain.negatives.sampling import kmeans as ours
 from embtrain.negatives.sampling.kmeans import group_means, kmeans
 
 BATCH_ROWS, PASSES = 4096, 20  # of scikit-learn
 
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+def bench(rounds: int, only: Sequence[str] | None) -> dict[str, Any]:
     """Rounds of every case; `only` names some, for example 100k. Each round has its own seed."""
-    if corpus is not None:
-        raise UsageError("--corpus: the bench kmeans generates its vectors; remove it")
     known = {f"{size}-t1": n for size, n in samplers.SIZES.items()}
     has_faiss, groups = importlib.util.find_spec("faiss") is not None, []
     for name in choose(known, only):

@@ -35,7 +35,6 @@ from torch.nn.functional import normalize
 
 from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, run, timed
 from embtrain.cli.bench.harness.planted import grouped_vectors, near, zipf_counts
-from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.evaluate.gradient_bias import closeness
 from embtrain.kernels.core.tables import zeros
@@ -159,10 +158,8 @@ class ExactSoftmax:
         return Timed(*timed(draw)[:2], {"KL": 0.0, "ESS": 1.0})
 
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None) -> dict[str, Any]:
     """Rounds of every case; `only` names some, for example cluster-100k."""
-    if corpus is not None:
-        raise UsageError("--corpus: the bench samplers generates its vectors; remove it")
     cases = CASES | ONLY_ON_REQUEST if only else CASES
     known = {f"{case}-{size}-t{t}": (case, size, t) for size in SIZES for t in threads for case in cases}
     chosen = {name: known[name] for name in choose(known, only)}

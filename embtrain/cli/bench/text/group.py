@@ -37,7 +37,7 @@ from embtrain.cli.bench.harness.paired import difference
 from embtrain.cli.bench.text import quality
 from embtrain.common import terminal
 from embtrain.common.config import as_sets
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment import grouped
@@ -120,8 +120,11 @@ class Case:
         return Timed(trainer.position.seconds, trainer.position.cpu_seconds, scores)
 
 
-def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
-    """One round for each seed, on the first number of threads; `only` names some cases, for example n4."""
+def bench(rounds: int, only: Sequence[str] | None, corpus: str | None, threads: Sequence[int] = (1,)
+          ) -> dict[str, Any]:
+    """One round for each seed; `only` names some cases, for example n4. UsageError for several numbers of threads."""
+    if len(threads) > 1:
+        raise UsageError("--threads: the bench group takes one number of threads; give one")
     known = [f"n{n}{suffix}" for n in SIZES for suffix in ("", ALL_ROWS) if n > 1 or not suffix]
     chosen = choose(known, only)
     file = words.prefix(corpus or CORPUS, 0 if corpus else TOKENS)

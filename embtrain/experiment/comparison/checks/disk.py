@@ -42,10 +42,10 @@ def _bytes(folder: Path, cells: Sequence[Cell], planned: Mapping[str, PlannedRun
     """Bytes that cells will write. keep: replaces train.keep; None: that of each cell."""
     kept, at_work = 0, list[int]()
     for cell in cells:
-        (problem, state_bytes), settings = planned[cell.label], cell.settings
+        (problem, state), settings = planned[cell.label], cell.settings
         if keep is not None:
             settings = settings.model_copy(update={"train": settings.train.model_copy(update={"keep": keep})})
-        need = memory.disk_need(settings, problem, _run_folder(folder, cell), state_bytes)
+        need = memory.disk_need(settings, problem, _run_folder(folder, cell), state)
         kept += max(0, need.stored - need.checkpoint - need.present)
         at_work.append(need.checkpoint + need.tables)
     return kept + sum(sorted(at_work)[-parallel:])

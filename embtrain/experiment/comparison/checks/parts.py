@@ -19,11 +19,10 @@ from embtrain.common.progress import Progress
 from embtrain.common.types import ProblemSpec
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run import components, run
-from embtrain.experiment.run.memory import disk_need
+from embtrain.experiment.run.memory import StateBytes, built_state, disk_need
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
-from embtrain.train.state import serialize
 
 Result = TypeVar("Result")
 
@@ -32,7 +31,7 @@ class PlannedRun(NamedTuple):
     """The data of the runs of a strategy, and the size of their state, before they train."""
 
     problem: ProblemSpec
-    state_bytes: int | None     # of model, loss and source in a checkpoint; None: too little memory to build them
+    state: StateBytes | None     # None: too little memory to build the run
 
 
 def check_settings(cells: Mapping[str, Cell], has_start_file: bool) -> None:
@@ -58,7 +57,7 @@ def build_each(cells: Mapping[str, Cell], task: Task) -> dict[str, PlannedRun]:
             read[key] = tasks.read(settings)
         problem = read[key].problem_spec("cpu")
         try:
-            return PlannedRun(problem, _state_bytes(settings, read[key], problem, cell.folder))
+            return PlannedRun(problem, _state(settings, read[key], problem, cell.folder))
         except ResourceError:
             return PlannedRun(problem, None)
 
@@ -67,14 +66,11 @@ def build_each(cells: Mapping[str, Cell], task: Task) -> dict[str, PlannedRun]:
     return planned
 
 
-def _state_bytes(settings: Settings, task: Task, problem: ProblemSpec, folder: Path) -> int | None:
-    """Build a run and return the bytes of its state in a checkpoint; None if it would take half of the free memory."""
+def _state(settings: Settings, task: Task, problem: ProblemSpec, folder: Path) -> StateBytes | None:
+    """Build a run and return the bytes of its state; None if it would take half of the free memory."""
     if 2 * disk_need(settings, problem, folder).checkpoint > machine.free():
         return None
-    parts = components.build(settings, task, problem, observed=False, folder=folder)
-    tensors = serialize.encode({"model": parts.model.state_dict(), "loss": parts.loss.state_dict(),
-                                "source": parts.source.state_dict()})[1]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return built_state(components.build(settings, task, problem, observed=False, folder=folder))
 
 
 def _data_key(settings: Settings) -> str:

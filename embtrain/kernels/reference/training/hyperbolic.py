@@ -68,9 +68,9 @@ def loss_and_slopes(loss_spec: HyperbolicLossSpec, s: np.ndarray, weight: np.nda
 
     s (1 + K,): scores. weight (K,): 0 at masked negatives. shift (K,): log(M q) of the negatives.
     """
-    hinge = np.maximum(loss_spec.margin + s[1:], 0)
+    hinge = np.where(weight > 0, np.maximum(loss_spec.margin + s[1:], 0), 0.0)     # a masked score can be NaN
     if loss_spec.loss == "order":
-        return max(0.0, -s[0]) + float(weight @ hinge), np.array([-float(s[0] < 0), *(weight * (hinge > 0))])
+        return float(np.maximum(-s[0], 0) + weight @ hinge), np.array([-float(s[0] < 0), *(weight * (hinge > 0))])
     kept = weight > 0
     if not kept.any():
         return 0.0, np.zeros(len(s))

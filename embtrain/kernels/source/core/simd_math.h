@@ -105,8 +105,10 @@ inline half sums(half a, half b, half c, half d) {  // (Σa, Σb, Σc, Σd)
 }
 
 inline vec abs_of(vec x) { return (vec)((ivec)x & splat((int32_t)0x7fffffff)); }
+// Of two numbers of which one is NaN, b.
 inline vec least(vec a, vec b) { return a < b ? a : b; }
 inline vec most(vec a, vec b) { return a > b ? a : b; }
+inline ivec most(ivec a, ivec b) { return a > b ? a : b; }
 
 // e^x, with x clamped to [-87, 88]; relative error below 2e-7.
 //
@@ -145,7 +147,7 @@ inline vec log_of(vec x) {
 }
 
 // slope = σ(z) and soft = log(1 + e^z), from one exp and one division. The slope is at least e^-60, because denormal
-// numbers would slow down everything computed from it.
+// numbers would slow down everything computed from it. If z is NaN, soft is NaN.
 inline void logistic_of(vec z, vec& slope, vec& soft) {
     vec e = exp_of(most(-abs_of(z), splat(-60.f)));    // in (0, 1]
     vec a = splat(1.f) + e, b = splat(2.f) + e;
@@ -153,7 +155,7 @@ inline void logistic_of(vec z, vec& slope, vec& soft) {
     vec bd = b * d;                                    // 1 / (1 + e)
     slope = z >= vec{} ? bd : e * bd;
     vec t = e * a * d;                                 // e / (2 + e): log(1 + e) = 2 artanh t
-    soft = most(z, vec{}) + t * atanh_series(t * t);
+    soft = most(vec{}, z) + t * atanh_series(t * t);
 }
 
 }  // namespace

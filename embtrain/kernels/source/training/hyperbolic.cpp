@@ -4,6 +4,7 @@
 // A unit is one row: a concept g, its target and k negatives. Scores and gradients are evaluated before the unit, the
 // gradients of a concept are summed and become Riemannian, and each concept then moves once and back into its bounds.
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "core/core.h"
@@ -107,28 +108,29 @@ private:
         return loss;
     }
 
-    // The loss of row r. Replaces the weights of the candidates by ∂L/∂s.
+    // The loss of row r, NaN if a score is. Replaces the weights of the candidates by ∂L/∂s.
     double slopes(int64_t r, const int64_t* ids) {
         Candidate& to = candidates[0];
         const double s = to.score.s;
         if (t.loss == ORDER) {
-            double loss = s < 0 ? -s : 0;
-            to.weight = s < 0 ? -1 : 0;
+            double loss = s >= 0 ? 0 : -s;
+            to.weight = s >= 0 ? 0 : -1;
             for (int64_t j = 1; j <= t.k; ++j) {
                 Candidate& c = candidates[j];
                 if (c.weight == 0) continue;
                 const double hinge = t.margin + c.score.s;
-                if (!(hinge > 0)) { c.weight = 0; continue; }
+                if (hinge <= 0) { c.weight = 0; continue; }
                 loss += c.weight * hinge;
             }
             return loss;
         }
         const bool is_hinged = t.loss == HINGED_SOFTMAX;
-        double top = -HUGE_VAL, total = 0;
+        double top = std::numeric_limits<double>::lowest(), total = 0;
         for (int64_t j = 1; j <= t.k; ++j) {
             Candidate& c = candidates[j];
             if (c.weight == 0) continue;
-            c.logit = is_hinged ? std::fmax(t.margin + c.score.s, 0.) : c.score.s - correction(r, j - 1, ids);
+            const double hinge = t.margin + c.score.s;
+            c.logit = is_hinged ? hinge <= 0 ? 0 : hinge : c.score.s - correction(r, j - 1, ids);
             top = std::fmax(top, c.logit);
         }
         for (int64_t j = 1; j <= t.k; ++j) {
@@ -137,15 +139,15 @@ private:
             c.logit = c.weight * std::exp(c.logit - top);
             total += c.logit;
         }
-        if (!(total > 0)) { to.weight = 0; return 0; }
+        if (total == 0) { to.weight = 0; return 0; }
         // L = log(1 + eᶻ), and its slope in z
-        const double z = top + std::log(total) - (is_hinged ? std::fmin(s, 0.) : s), e = std::exp(-std::fabs(z));
+        const double z = top + std::log(total) - (is_hinged && s > 0 ? 0 : s), e = std::exp(-std::fabs(z));
         const double slope = z >= 0 ? 1 / (1 + e) : e / (1 + e);
         to.weight = is_hinged && s >= 0 ? 0 : -slope;
         for (int64_t j = 1; j <= t.k; ++j) {
             Candidate& c = candidates[j];
             if (c.weight == 0) continue;
-            c.weight = is_hinged && !(t.margin + c.score.s > 0) ? 0 : slope * c.logit / total;
+            c.weight = is_hinged && t.margin + c.score.s <= 0 ? 0 : slope * c.logit / total;
         }
         return std::fmax(z, 0.) + std::log1p(e);
     }

@@ -2,9 +2,12 @@
 //
 // Each pair has its own negatives (`per_pair`: m·k of them, ordered by pair), or all pairs share k. A negative that is masked
 // for a pair ("hit") has weight 0 for that pair. Arrays have room for W more floats.
+//
+// A score that is NaN makes the loss NaN, unless it is masked: training then stops.
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "training/skipgram/skipgram.h"
 #include "core/simd_math.h"
@@ -84,7 +87,7 @@ inline double margin(const Window& q, float eta) {
         vec total = {};
         for (int64_t j = 0; j < q.k; j += W) {
             const vec hinge = gap + load(s + j), weight = first(load(w + j), q.k - j);
-            const vec a = hinge > vec{} ? weight : vec{};
+            const vec a = hinge <= vec{} ? vec{} : weight;
             total += a;
             loss += a == vec{} ? vec{} : a * hinge;
             store(g + j, q.per_pair ? a : load(g + j) + a);
@@ -103,13 +106,13 @@ inline double softmax_far(const Window& q) {
     for (int64_t p = 0; p < q.m; ++p) {
         const float* w = weights(q, p, hit);
         const int64_t offset = q.per_pair ? p * q.k : 0;
-        double top = -INFINITY, total = 0;
+        double top = std::numeric_limits<double>::lowest(), total = 0;
         for (int64_t j = 0; j < q.k; ++j)
             if (w[j] != 0) top = std::fmax(top, (double)q.s[offset + j] - q.shift[offset + j]);
         for (int64_t j = 0; j < q.k; ++j)
             if (w[j] != 0) total += w[j] * std::exp((double)q.s[offset + j] - q.shift[offset + j] - top);
         q.g_t[p] = 0;
-        if (!(total > 0)) continue;
+        if (total == 0) continue;
         const double z = top + std::log(total) - ((double)q.s_t[p] - q.shift_t[p]), e = std::exp(-std::fabs(z));
         const double slope = z >= 0 ? 1 / (1 + e) : e / (1 + e);
         loss += std::fmax(z, 0.) + std::log1p(e);
@@ -127,17 +130,18 @@ inline double softmax_far(const Window& q) {
 //   dL/ds_p = -T_p I_p,  dL/ds_j = Σ_p w_j e^{o_j} I_p
 inline double softmax(const Window& q) {
     const int64_t n = q.per_pair ? q.m * q.k : q.k;
-    vec far = {}, t = {};
+    ivec far = {};   // the largest |o| as bits, which have the order of the numbers, NaN above all
+    vec t = {};
     for (int64_t j = 0; j < n; j += W) {
         const vec o = load(q.s + j) - load(q.shift + j);
-        far = most(far, first(abs_of(o), n - j));
+        far = most(far, (ivec)first(abs_of(o), n - j));
         const vec e = exp_of(o);
         t += first(e * load(q.w + j), n - j);
         store(q.e + j, e);
     }
     for (int64_t i = 0; i < q.m; i += W)
-        far = most(far, first(abs_of(load(q.s_t + i) - load(q.shift_t + i)), q.m - i));
-    if (any((far < splat(FAR)) == 0)) return softmax_far(q);
+        far = most(far, (ivec)first(abs_of(load(q.s_t + i) - load(q.shift_t + i)), q.m - i));
+    if (any(far >= (ivec)splat(FAR))) return softmax_far(q);
     const bool common = !q.per_pair && q.n_hits == 0;  // T is the same for all pairs
     const Hit* hit = q.hits;
     if (!common)

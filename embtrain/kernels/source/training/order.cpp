@@ -32,9 +32,9 @@ struct Touched {   // a row of the table that a unit moves
 
 template <bool ABS> inline vec value(const float* p) { return ABS ? abs_of(load(p)) : load(p); }
 
-// z of a row: max(0, σ c − h), h = σ x_g
+// z of a row: max(0, σ c − h), h = σ x_g; NaN stays NaN
 template <bool ABS> inline vec excess(const float* c, const float* h, vec sign) {
-    return most(sign * value<ABS>(c) - load(h), vec{});
+    return most(vec{}, sign * value<ABS>(c) - load(h));
 }
 
 // E, or `limit` if E is at least that: the first coordinates suffice for most far negatives.
@@ -104,7 +104,7 @@ private:
             if (w == 0 && t.scores == nullptr) continue;
             const float e = energy<ABS>(t.x + ids[j] * t.stride, h, sign, width, t.scores == nullptr ? limit : FAR);
             if (t.scores != nullptr) t.scores[r * t.k + j] = -e;
-            if (w == 0 || !(e < limit)) continue;
+            if (w == 0 || e >= limit) continue;   // e may be NaN, and so is the loss then
             loss += (double)w * (limit - e);
             active += w;
             touched[m++] = {ids[j], -w, e};
@@ -141,10 +141,10 @@ private:
         return (float)(t.lr / (std::sqrt((double)total) + t.eps));
     }
 
-    // The updated coordinates, projected onto the orthant.
+    // The updated coordinates, projected onto the orthant; NaN stays NaN.
     static vec moved_row(vec x, vec change) {
         vec y = x - change;
-        return ABS ? y : most(y, vec{});
+        return ABS ? y : most(vec{}, y);
     }
 
     // ∂|x|/∂x, 0 at 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -663,16 +665,32 @@ def test_kernels_by_their_error(embtrain_bench: Bench, monkeypatch: pytest.Monke
     assert error["quadratic-t1"] == pytest.approx(1e6 * left, rel=1e-3)
 
 
-def test_the_kernel_bench_uses_digits(embtrain_bench: Bench) -> None:
-    code, out, err = embtrain_bench("kernels", "--corpus", "x.txt")
-    assert (code, out) == (2, []) and "--corpus: the bench kernels always uses usps" in err
+@pytest.mark.parametrize("name", NAMES)
+def test_no_bench_ignores_an_option(embtrain_bench: Bench, name: str) -> None:
+    """It uses the options that are its parameters, and the others are refused before it runs."""
+    function = bench.find(name)
+    parameters = inspect.signature(function).parameters
+    assert set(parameters) <= {"rounds", "only", *bench.NEUTRAL} and {"rounds", "only"} <= set(parameters)
+    body = ast.parse(inspect.getsource(function)).body[0].body                                # type: ignore[attr-defined]
+    used = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    assert set(parameters) <= used
+    given = {"threads": "2", "corpus": "x.txt", "device": "cuda"}
+    for option in bench.NEUTRAL.keys() - parameters.keys():
+        code, out, err = embtrain_bench(name, f"--{option}", given[option])
+        assert (code, out) == (2, []) and err.startswith(f"embtrain: error: --{option}: the bench {name} "), err
 
 
-def test_benches_with_examples_of_their_own_refuse_a_text(embtrain_bench: Bench) -> None:
-    code, out, err = embtrain_bench("samplers", "--corpus", "x.txt")
-    assert (code, out) == (2, []) and "--corpus: the bench samplers generates its vectors" in err
-    code, out, err = embtrain_bench("nn", "--corpus", "x.txt")
-    assert (code, out) == (2, []) and "--corpus: the bench nn generates its examples" in err
+def test_one_thread_is_a_number_of_threads_for_every_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "find", lambda name: lambda rounds, only: {"rounds": rounds, "only": only})
+    assert bench.measure("kmeans", 3, ["b"], [1]) == {"rounds": 3, "only": ["b"]}
+    with pytest.raises(UsageError, match=r"^--threads: the bench kmeans runs on one thread; remove it, or give 1$"):
+        bench.measure("kmeans", 3, None, [1, 2])
+
+
+@pytest.mark.parametrize("args", [("group", "--threads", "1,2"), ("start", "--only", "help", "--corpus", "x.txt")])
+def test_values_that_a_bench_would_ignore_are_refused(embtrain_bench: Bench, args: tuple[str, ...]) -> None:
+    code, out, err = embtrain_bench(*args)
+    assert (code, out) == (2, []) and f"the bench {args[0]}" in err
 
 
 def test_losses_as_modules_against_cross_entropy(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -753,9 +771,9 @@ def test_impossible_timings_end_with_one_line(embtrain_bench: Bench, args: tuple
 
 def test_a_repeated_number_of_threads_counts_once(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(bench, "find", lambda name, device: lambda *args: calls.append(args) or {})
-    assert embtrain_bench("skipgram", "--threads", "2,1,2")[:2] == (0, ["{}"])
-    assert calls == [(5, [2, 1], None, None)]
+    monkeypatch.setattr(bench, "find", lambda name: lambda rounds, threads, only: calls.append(threads) or {})
+    assert embtrain_bench("skipgram", "--threads", "2,1,2")[:2] == embtrain_bench("skipgram")[:2] == (0, ["{}"])
+    assert calls == [[2, 1], (1, 2)]
 
 
 def test_the_machine_is_described() -> None:

@@ -140,6 +140,6 @@ def test_a_table_without_memory_is_refused_before_training(monkeypatch: pytest.M
     monkeypatch.setattr(machine, "free", lambda: 100 << 20)
     with pytest.raises(ResourceError, match=r"V1M-B256: cross-entropy takes 1,465 MiB of memory, and 100 MiB are free; "
                                             r"name smaller cases with --only"):
-        bench_nn.bench(1, [1], ["V10k", "V1M-B256"], None)
+        bench_nn.bench(1, [1], ["V10k", "V1M-B256"])
     with pytest.raises(UsageError, match="--only: there is no case 'V10'"):
-        bench_nn.bench(1, [1], ["V10"], None)
+        bench_nn.bench(1, [1], ["V10"])

@@ -99,7 +99,7 @@ private:
             const vec q_norm = splat(square(q + i * d, d)), two = splat(2.f);
             float* const row_slopes = s + i * k;
             for (int64_t j = 0; j < k; j += W) {
-                const vec squares = q_norm + load(b_square + j), x = most(squares - two * load(row_slopes + j), vec{});
+                const vec squares = q_norm + load(b_square + j), x = most(vec{}, squares - two * load(row_slopes + j));
                 for (int l = 0; l < W; ++l)
                     row_slopes[j + l] = x[l] < NEAR * squares[l] ? direct_score(i, j + l) : -std::sqrt(x[l]);
             }

@@ -124,7 +124,7 @@ private:
         vec total = {};
         for (int64_t j = 0; j < t.k; j += W) {
             const vec m = first(load(e + j), t.k - j), x = alpha * load(s + j) - splat(max_score);
-            const vec y = m == vec{} ? vec{} : m * exp_of(x);
+            const vec y = m == vec{} ? vec{} : m * (x == x ? exp_of(x) : x);   // NaN reaches the loss
             store(e + j, y);
             total += y;
         }
