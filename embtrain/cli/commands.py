@@ -73,6 +73,9 @@ def fit(
         help="Your own YAML file; it overrides the shipped ones (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key, after everything else. Repeatable.")] = None,
+    tuned: Annotated[bool, typer.Option(
+        "--tuned", help="Settings that validation selected for this model and corpus; `embtrain list` names those "
+                        "that have some (default: no).")] = False,
     epochs: options.Epochs = None,
     dim: options.Dim = None,
     seed: Annotated[int | None, typer.Option(
@@ -93,7 +96,7 @@ def fit(
     short = options.short_sets(epochs, dim)
     with launch.join() as group:
         settings = experiment.resolve(negatives, model, corpus, loss, config, [*short, *(overrides or [])], seed,
-                                      threads, device, {f"--set {text}": flag for text, flag in short.items()})
+                                      threads, device, {f"--set {text}": flag for text, flag in short.items()}, tuned)
         if dry_run:
             if group.is_first:
                 plan = experiment.plan(settings, group, out)

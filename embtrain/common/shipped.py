@@ -32,6 +32,15 @@ def names(kind: str, below: str = "") -> list[str]:
     return sorted(path.stem for path in (folder(kind) / below).glob("*.yaml"))
 
 
+def tuned_names() -> dict[str, list[str]]:
+    """The corpora of each model with tuned settings: model -> corpora, both sorted."""
+    corpora: dict[str, list[str]] = {}
+    for name in names("configs", "tuned"):
+        model, _, corpus = name.partition("-")               # names of models have no hyphen
+        corpora.setdefault(model, []).append(corpus)
+    return corpora
+
+
 def path(kind: str, name: str, below: str = "") -> Path:
     """Return the YAML file `name` of one kind. Raises UsageError with the nearest name if it does not exist."""
     known = names(kind, below)

@@ -39,6 +39,7 @@ SIDES = {"tail": TAIL, "head": HEAD}
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # heads per tail - tails per head
 PROJECTED = "projected"  # geometry of models with one candidate table per relation
 MAX_SCORES_HELD = 1 << 22     # scores in memory at once
+ON_GPU = 8                     # times as many on a GPU, where the host waits for each chunk
 _MAX_ELEMENTS = 1 << 24  # elements of encoded queries in memory at once
 MAX_QUERIES = 1 << 13     # encoded at once, so that progress is seen
 Floats = NDArray[np.float64]
@@ -92,13 +93,13 @@ class _QueryBlock(NamedTuple):
 
 @torch.no_grad()
 def ranks(
-    model: Model, batch: TripleBatch, known: KnownPairs, threads: int = 1, chunk_cells: int = MAX_SCORES_HELD
+    model: Model, batch: TripleBatch, known: KnownPairs, threads: int = 1, chunk_cells: int | None = None
 ) -> Ranks:
     """Ranks of a batch's n targets; each distinct query is encoded once.
 
     If scores are a dot product or a distance of query and table, the compiled core counts them on the CPU, also for
     models with one table per relation (Model.relation_table). Other models score at most about `chunk_cells`
-    candidates at once.
+    candidates at once, by default MAX_SCORES_HELD, on a GPU more.
     """
     assert known.sizes is not None
     context = batch.context(known.sizes[1] // 2)                                             # (n, 2)
@@ -110,6 +111,7 @@ def ranks(
     known_offsets = _offsets(row, len(first))
     better, equal = torch.empty_like(target), torch.empty_like(target)
     n_candidates, uses_core = model.problem.n_candidates, _uses_core(model)
+    chunk_cells = chunk_cells or MAX_SCORES_HELD * (ON_GPU if model.table().is_cuda else 1)
     step = max(1, min(MAX_QUERIES, _MAX_ELEMENTS // model.config.dim) if uses_core else chunk_cells // n_candidates)
     progress = Progress("ranking", len(first), "queries")
     cuts = torch.arange(0, len(first), step)

@@ -21,11 +21,13 @@ MAX_NAME_BYTES = 255  # of a file on the usual file systems
 def fit_api(negatives: str | None = None, *, model: str | None = None,
             corpus: str | Path | Iterable[Iterable[Any]] | None = None, loss: str | None = None,
             config: str | Path | None = None, sets: Mapping[str, Any] | None = None, seed: int | None = None,
-            threads: int | None = None, device: str | None = None, out: str | Path | None = None) -> Run:
+            threads: int | None = None, device: str | None = None, out: str | Path | None = None,
+            tuned: bool = False) -> Run:
     """`embtrain fit` from Python: `embtrain.fit("ace", corpus="my.txt", sets={"model.dim": 50}).vectors`.
 
     corpus: the name of a recipe, the path of a file or folder, or an iterable of lists of tokens. That is read once,
     into a text file in the cache folder, and its tokens are not changed; a task on text or walks can train on it.
+    tuned: use the settings that validation selected for this model and corpus.
     Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message.
     """
     path = None if config is None else Path(config)
@@ -37,7 +39,7 @@ def fit_api(negatives: str | None = None, *, model: str | None = None,
         sets = {f"{task.section}.{key}": value for key, value in task.token_list_keys.items()} | dict(sets or {})
         corpus = write_token_lists(corpus, cache_folder() / "lists")
     settings = resolve(negatives, model, None if corpus is None else corpus_argument(corpus), loss, path,
-                       as_sets(sets or {}), seed, threads, device)
+                       as_sets(sets or {}), seed, threads, device, tuned=tuned)
     return fit(settings, None if out is None else Path(out))
 
 

@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from embtrain.kernels.device.support import has_triton
 from embtrain.models.products import is_all_candidates
 
 MAX_DIFFERENCES = 64_000_000  # elements of an array of differences (B, K, D)
@@ -36,6 +40,8 @@ def moduli(x: Tensor) -> Tensor:
 def distance_scores(vector: Tensor, table: Tensor, candidates: Tensor, norm: Literal["l1", "l2"],
                     sparse: bool) -> Tensor:
     """Return l1 or l2 scores (B, K). Candidates shared by all rows need no (B, K, D) array."""
+    if norm == "l1" and has_shared_kernel(vector, candidates):
+        return shared_scores(vector, table, candidates, "l1", sparse)
     if not candidates.is_floating_point() and candidates.shape[0] == 1:
         is_all = is_all_candidates(candidates, len(table))  # no gather needed
         rows = table if is_all else nn.functional.embedding(candidates[0], table, sparse=sparse)  # (K, D)
@@ -43,6 +49,44 @@ def distance_scores(vector: Tensor, table: Tensor, candidates: Tensor, norm: Lit
         return -torch.cdist(vector, rows, p=1.0 if norm == "l1" else 2.0, compute_mode="donot_use_mm_for_euclid_dist")
     c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)
     return -vector_norms(vector.unsqueeze(1) - c, norm)
+
+
+def has_shared_kernel(vector: Tensor, candidates: Tensor) -> bool:
+    """Return whether `shared_scores` can score these ids: shared by all rows, on a GPU with Triton."""
+    return (vector.is_cuda and vector.dtype == torch.float32 and candidates.shape[0] == 1
+            and not candidates.is_floating_point() and _kernels() is not None)
+
+
+def shared_scores(vector: Tensor, table: Tensor, candidates: Tensor, geometry: Literal["l1", "modulus"],
+                  sparse: bool) -> Tensor:
+    """Return scores (B, K) of ids (1, K) on a GPU, without an array (B, K, D)."""
+    is_all = is_all_candidates(candidates, len(table))
+    rows = table if is_all else nn.functional.embedding(candidates[0], table, sparse=sparse)            # (K, D)
+    return _Shared.apply(vector, rows, geometry)
+
+
+@cache
+def _kernels() -> Any:
+    """The module of the device's kernels, None without Triton."""
+    return import_module("embtrain.kernels.device.distances") if has_triton() else None
+
+
+class _Shared(torch.autograd.Function):
+    """Scores (B, K) of queries (B, D) and candidates (K, D), and their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, vector: Tensor, rows: Tensor, geometry: str) -> Tensor:
+        ctx.save_for_backward(vector, rows)
+        ctx.geometry = geometry
+        return _kernels().scores(vector, rows, geometry)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        vector, rows = ctx.saved_tensors
+        kernels, (needs_vector, needs_rows, _) = _kernels(), ctx.needs_input_grad
+        return (kernels.gradient(g, vector, rows, ctx.geometry) if needs_vector else None,
+                kernels.gradient(g.T, rows, vector, ctx.geometry) if needs_rows else None, None)
 
 
 def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, pair_score: PairScore, sparse: bool) -> Tensor:

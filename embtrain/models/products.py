@@ -8,6 +8,7 @@ D).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,18 @@ def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: boo
     return h @ rows[0].T if len(rows) == 1 else torch.bmm(rows, h.unsqueeze(2)).squeeze(2)
 
 
+@cache
+def all_candidates(n: int, device: torch.device) -> Tensor:
+    """Return the ids 0, 1, ..., n - 1, (1, n), the same tensor at each call; do not write to it."""
+    return torch.arange(n, device=device).unsqueeze(0)
+
+
 def is_all_candidates(candidates: Tensor, n: int) -> bool:
-    """Return whether these ids are 0, 1, ..., n - 1, shared by all rows."""
-    return candidates.shape == (1, n) and torch.equal(candidates[0], torch.arange(n, device=candidates.device))
+    """Return whether these ids are 0, 1, ..., n - 1, shared by all rows. Does not compare those of `all_candidates`."""
+    if candidates.shape != (1, n):
+        return False
+    every = all_candidates(n, candidates.device)
+    return candidates is every or torch.equal(candidates, every)         # on a GPU the host waits for a comparison
 
 
 def _reads_in_place(vector: Tensor, table: Tensor, candidates: Tensor) -> bool:

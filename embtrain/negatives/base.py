@@ -250,8 +250,10 @@ class NegativeSource:
         if share == "batch" or n == 0:
             return 1, None
         if share == "block":
-            window_index = torch.unique_consecutive(query.windows(), return_inverse=True)[1]
             size = self.config.share_size
+            if query.window is None:
+                return math.ceil(n / size), query.windows() // size
+            window_index = torch.unique_consecutive(query.window, return_inverse=True)[1]
             return math.ceil((int(window_index[-1]) + 1) / size), window_index // size
         if share == "window":
             if query.window is None:                                              # no windows: a draw per row

@@ -42,7 +42,8 @@ from embtrain.nn.source import SourceSpec, StreamCounts, in_arguments, spec_of
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
-from embtrain.train.engines.autograd import Step, costs_for_source, costs_per_example
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.draws import costs_for_source, costs_per_example
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from embtrain.common.candidate_lists import CandidateLists, FixedLists
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.engines.autograd import costs_for_source
+from embtrain.train.engines.draws import costs_for_source
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
 CONTEXTS, V, D = 6, 40, 8

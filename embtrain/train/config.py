@@ -33,6 +33,9 @@ class TrainConfig(Section):
     seed: int = Field(1, ge=0, lt=2**31, description="seed of initialization, order and draws")
     threads: int = Field(0, ge=0, le=1024, description="threads; 0: one per core")
     device: str = Field("cpu", description="cpu, cuda or cuda:N")
+    matmul: Literal["float32", "tf32"] = Field(
+        "float32", description=(
+            "precision of matrix products in training on a GPU; tf32: 11 bits of mantissa, faster"))
     tables: Literal["memory", "mapped", "sharded"] = Field(
         "memory", description=(
             "place of the embedding tables; mapped: files on the disk of the run folder, for tables larger than the "

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from embtrain.common.optimizers.eager import Eager, EagerAdagrad, EagerAdam, EagerSGD
 from embtrain.kernels.reference.training.rows import EPS
 from embtrain.losses.base import Loss
-from embtrain.models.base import Model
+from embtrain.models.base import Model, rank_keys
 from embtrain.train.config import TrainConfig
 
 CHUNK = 1 << 18  # elements of a table processed at once
@@ -58,7 +58,9 @@ class RowAdagrad(Eager):
                 if p.grad is None:
                     continue
                 acc = self.state[p]["acc"]
-                if p.grad.is_sparse:
+                if p.grad.is_sparse and p.is_cuda:
+                    self._update_uncoalesced(p, acc, p.grad._indices()[0], p.grad._values(), group["lr"])
+                elif p.grad.is_sparse:
                     grad = p.grad.coalesce()  # sum the entries of a row before squaring
                     rows, g = grad.indices()[0], grad.values()
                     if not len(rows):
@@ -67,10 +69,22 @@ class RowAdagrad(Eager):
                     acc[rows] = h
                     p.index_add_(0, rows, g / _root(h, g), alpha=-group["lr"])
                 else:                         # in chunks: temporaries would be as large as the table
-                    step = max(1, CHUNK * len(p) // max(1, p.numel()))
+                    step = len(p) if p.is_cuda else max(1, CHUNK * len(p) // max(1, p.numel()))
                     for x, h, g in zip(p.split(step), acc.split(step), p.grad.split(step), strict=True):
                         h += _mean_square(g)
                         x.addcdiv_(g, _root(h, g), value=-group["lr"])
+
+    @staticmethod
+    def _update_uncoalesced(p: Tensor, acc: Tensor, rows: Tensor, g: Tensor, lr: float) -> None:
+        """Update by the gradients g (N, D) of rows (N,) that may repeat, without reading their number on the host.
+
+        Place i of N holds the sum of the i-th distinct row; the remaining places add zeros to row 0.
+        """
+        place = rank_keys(rows)
+        total = torch.zeros_like(g).index_add_(0, place, g)
+        row = torch.zeros_like(rows).index_copy_(0, place, rows)
+        acc.index_add_(0, row, _mean_square(total))
+        p.index_add_(0, row, total / _root(acc[row], total), alpha=-lr)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Copy the accumulators of a state into those of this optimizer, which stay where they are."""

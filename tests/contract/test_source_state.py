@@ -17,7 +17,7 @@ from torch import Tensor
 
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.engines.autograd import costs_for_source
+from embtrain.train.engines.draws import costs_for_source
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
 LEARNERS = [case for case in CASES if example(case).traits.learns]

@@ -13,13 +13,16 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Batch, ProblemSpec
+from embtrain.common.types import Batch, Negatives, ProblemSpec
 from embtrain.losses.logistic import Logistic
+from embtrain.losses.softmax import ExactSoftmaxLoss, SoftmaxConfig
 from embtrain.models import base as models, distances
 from embtrain.models.triples.base import TripleModel
 from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.none import NoNegatives
 from embtrain.negatives.static.uniform import Uniform
 from embtrain.train.config import TrainConfig
+from embtrain.train.engines import autograd
 from embtrain.train.engines.autograd import Step
 from embtrain.train.optimizers import make_optimizers
 
@@ -221,6 +224,44 @@ def test_the_regulariser_reaches_the_tables_through_a_step() -> None:
     for row in (0, 3):
         torch.testing.assert_close(net.e[row], before[row] * (1 - 0.5 * 0.1 * 2))
     assert torch.equal(net.e[1], before[1])
+
+
+@pytest.mark.parametrize("case", ["distmult", "complex"])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_the_gradient_of_the_regularised_softmax_is_that_of_finite_differences(
+    case: str, by_row: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the step with N3 over all candidates, where equal queries are scored once, and one by one as on a GPU."""
+    def is_by_row(_: object) -> bool:
+        return by_row
+    monkeypatch.setattr(autograd, "is_scored_by_row", is_by_row)
+    net = build(case, penalty=0.2)
+    loss = ExactSoftmaxLoss(SoftmaxConfig(), WORLD).double()
+    examples = batch((0, 2, 3), (5, 0, 1), (0, 2, 4))
+    step = Step(net, NoNegatives(NegativesConfig(source="none", filter="none"), WORLD), loss, [],
+                TrainConfig(reduction="mean"))
+
+    def cost() -> float:
+        """The mean of −s_t + log Σ_b e^{s_b} + λ Σ |x|³, from the model's scores."""
+        with torch.no_grad():
+            scores = net.score(net.encode(examples), torch.arange(V).unsqueeze(0))
+            own = scores.gather(1, examples.target.unsqueeze(1))[:, 0]
+            penalty = net.penalty(examples)
+            assert penalty is not None
+            return float((scores.logsumexp(1) - own + penalty).mean())
+    step.gradients(examples, net.encode(examples), Negatives(torch.empty(1, 0, dtype=torch.int64)), 0)
+    for table in (net.e, net.r):
+        assert table.grad is not None
+        gradient = table.grad.to_dense()
+        for place in ((0, 1), (2, 3), (1, 0)):
+            costs = []
+            for shift in (1e-5, -1e-5):
+                with torch.no_grad():
+                    table[place] += shift
+                costs.append(cost())
+                with torch.no_grad():
+                    table[place] -= shift
+            assert float(gradient[place]) == pytest.approx((costs[0] - costs[1]) / 2e-5, abs=1e-8)
 
 
 def test_invalid_settings_are_rejected_in_one_line() -> None:

@@ -43,7 +43,7 @@ def listing(with_combinations: bool = False) -> dict[str, Any]:
                  **{kind: [{"name": name, "about": about} for name, about in about_components(kind).items()]
                     for kind in KINDS},
                  "corpora": shipped.names("corpora"), "benchmarks": shipped.names("evals"),
-                 "papers": shipped.names("configs", "paper")}
+                 "papers": shipped.names("configs", "paper"), "tuned": shipped.tuned_names()}
     if with_combinations:
         # Lazy, because it imports PyTorch and builds every component: seconds that the names do not need.
         from embtrain.experiment.catalogue import combinations
@@ -96,6 +96,9 @@ def format_text(components: Mapping[str, Any], width: int = WIDTH) -> str:
                          _names(components["models"]), width)]
     for kind, title in NAMED.items():
         lines += ["", title, *_wrapped(", ".join(components[kind]), width)]
+    lines += ["", "tuned settings (--tuned), with their corpora",
+              *(line for model, corpora in components["tuned"].items()
+                for line in _entry(model, ", ".join(corpora), width))]
     return "\n".join([*lines, "", "combinations of these: embtrain list --combinations",
                       "next: embtrain fit --negatives NAME --dry-run"])
 

@@ -1,9 +1,9 @@
 """Merge names, YAML layers and flags into the typed configuration of one run.
 
-    default.yaml <- models/NAME.yaml <- negatives/NAME.yaml <- user file <- flags <- --set         (later ones win)
+    default.yaml <- models/NAME.yaml <- negatives/NAME.yaml <- tuned/MODEL-CORPUS.yaml <- user file <- flags <- --set
 
-The model's file names the default strategy. The settings class is assembled from the Configs of the model, the source
-and the loss that the layers name.
+Later ones win; the tuned file is read only on request. The model's file names the default strategy. The settings class
+is assembled from the Configs of the model, the source and the loss that the layers name.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # merged tree, and the pla
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
             config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
             threads: int | None = None, device: str | None = None,
-            flag_names: Mapping[str, str] | None = None) -> Settings:
+            flag_names: Mapping[str, str] | None = None, tuned: bool = False) -> Settings:
     """Resolve the configuration of a run; UsageError lists every error with its place.
 
+    tuned: read the settings that validation selected for this model and corpus, which name a strategy and a loss.
     flag_names: replacements for flags like `--loss` or `--set train.lr=0` in error messages, by flag.
     """
     flag_names = flag_names or {}
@@ -54,6 +55,8 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     model = _name(merged, "model")
     model_layer = _read_overlay(model, "model.name", "models", _place(merged, "model", "name"))
     merged = merge([default, model_layer, *user_layers, *flags])
+    tuned_layers = [_read_tuned(model, str(merged[0].get("corpus")), strategy, loss)] if tuned else []
+    merged = merge([default, model_layer, *tuned_layers, *user_layers, *flags])
     strategy_layer = _without_group(
         _read_overlay(merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy")))
     tree, places = merge([strategy_layer])
@@ -66,7 +69,9 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     if not strategy_name.endswith((".yaml", ".yml")) and (unknown := _unknown_keys(tree, model)):
         raise UsageError(f"{_place(merged, 'strategy')}{strategy_name} is not for model.name: {model} (it sets "
                          f"{', '.join(unknown)})")
-    settings = _build([default, model_layer, _drop_own_loss(strategy_layer, loss), *user_layers, *flags])
+    if tuned_layers:
+        loss = tuned_layers[0].tree.get("loss", {}).get("name")
+    settings = _build([default, model_layer, _drop_own_loss(strategy_layer, loss), *tuned_layers, *user_layers, *flags])
     # Paths are made absolute, so that a run can be resumed from any folder.
     is_known_name = settings.corpus in shipped.names("corpora") or not os.path.exists(settings.corpus)
     return settings if is_known_name else settings.model_copy(update={"corpus": os.path.abspath(settings.corpus)})
@@ -180,6 +185,22 @@ def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
     except UsageError as error:
         raise UsageError(f"{place}{key}: {error}") from error
     return read_yaml(path)
+
+
+def _read_tuned(model: str, corpus: str, strategy: str | None, loss: str | None) -> Layer:
+    """Read the tuned settings of a model for a corpus. UsageError if there are none, or with --negatives or --loss.
+    """
+    corpora = shipped.tuned_names()
+    if model not in corpora:
+        raise UsageError(f"--tuned: {model} has no tuned settings; leave it out, or choose a model that has: "
+                         f"{', '.join(corpora)}")
+    if corpus not in corpora[model]:
+        raise UsageError(f"--tuned: {model} has no tuned settings for the corpus {printable(corpus)}; leave it out, or "
+                         f"choose a corpus that has: {', '.join(corpora[model])}")
+    for flag, value in (("--negatives", strategy), ("--loss", loss)):
+        if value is not None:
+            raise UsageError(f"--tuned: names the strategy and the loss; leave out {flag} {printable(value)}")
+    return read_yaml(shipped.path("configs", f"{model}-{corpus}", "tuned"))
 
 
 def _without_group(strategy: Layer) -> Layer:

@@ -72,8 +72,9 @@ class TripleModel(Model):
         return tables.symmetric(self.problem, rows, dim, span, self.random)
 
     def rows(self, ids: Tensor, table: Tensor) -> Tensor:
-        """Look up rows of a table."""
-        return nn.functional.embedding(ids, table, sparse=self.sparse)
+        """Look up rows of a table. On a GPU the gradient of a table smaller than the batch is dense: no row is sought.
+        """
+        return nn.functional.embedding(ids, table, sparse=self.sparse and not (ids.is_cuda and len(table) <= len(ids)))
 
 
 class FactorConfig(TripleConfig):
@@ -97,8 +98,8 @@ class FactorModel(TripleModel):
             return None
         entity, relation = batch.entity, batch.relation                # type: ignore[attr-defined]
         parts = (self.rows(entity, self.e), self.rows(relation, self.r), self.rows(batch.target, self.e))
-        powers = [self.absolute_values(x).pow(self.config.power).sum(1) for x in parts]
-        return self.config.penalty * torch.stack(powers).sum(0)
+        powers = self.absolute_values(torch.cat(parts)).pow(self.config.power).sum(1)            # at once: (3 B,)
+        return self.config.penalty * powers.view(3, -1).sum(0)
 
     def absolute_values(self, x: Tensor) -> Tensor:
         """Return the absolute values of the entries of vectors (B, D)."""

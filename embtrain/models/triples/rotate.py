@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.models.base import ModelConfig, require_even
-from embtrain.models.distances import moduli, pairwise_scores
+from embtrain.models.distances import has_shared_kernel, moduli, pairwise_scores, shared_scores
 from embtrain.models.triples.base import TripleModel
 from embtrain.models.triples.complex import complex_product
 
@@ -49,6 +49,8 @@ class RotatE(TripleModel):
         return complex_product(self.rows(entity, self.e), torch.cat([angle.cos(), angle.sin()], 1), sign)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
+        if has_shared_kernel(query.vector, candidates):
+            return shared_scores(query.vector, self.e, candidates, "modulus", self.sparse)
         return pairwise_scores(query.vector, self.e, candidates, _between, self.sparse)
 
 

@@ -21,7 +21,7 @@ from embtrain.common.types import Negatives, Query
 from embtrain.negatives import base as negatives
 from embtrain.nn.pykeen.queries import PykeenQueries, Side
 from embtrain.nn.pykeen.view import Connection, PykeenView
-from embtrain.train.engines.autograd import costs_for_source
+from embtrain.train.engines.draws import costs_for_source
 
 # Keys of a source that have another name in PyKEEN.
 RENAMED = {"k": "num_negs_per_pos", "filter": "filtered=True", "source": "negative_sampler"}

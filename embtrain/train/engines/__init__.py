@@ -10,5 +10,6 @@ compiled_contexts.py  CBOW
 compiled_triples.py  TransE and DistMult
 compiled_pairs.py    order embeddings, Poincaré embeddings, cones, shadow cones
 device/              steps on a GPU
+draws.py             slices of draws; costs that a source learns from
 false_negatives.py   finds drawn candidates that are known positives
 """

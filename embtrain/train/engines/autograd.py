@@ -11,18 +11,21 @@ scored in chunks, so that the source `every` fits in memory.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.types import Batch, LossInput, LossOutput, Negatives, Query, first_occurrence
+from embtrain.common.types import Batch, LossInput, Negatives, Query, first_occurrence
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
+from embtrain.models.products import all_candidates
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.base import Engine, StepResult
+from embtrain.train.engines.draws import costs_for_source, costs_per_example, slices, split_draws
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 
 MAX_SCORES_HELD = 32_000_000  # scores in memory at once
@@ -79,6 +82,11 @@ class Step(Engine):
         if len(block) == 0:                                  # centres without a neighbour: no pairs to draw for
             return StepResult(torch.zeros(()), None, None, None, {})
         block = block.to(self.model.problem.device)
+        with matmul_precision(self.config.matmul if block.target.is_cuda else "float32"):
+            return self._train(block, keep_costs)
+
+    def _train(self, block: Batch, keep_costs: bool) -> StepResult:
+        """Train on a block that is on the device."""
         if self.source.traits.redraws_each_update and len(block) > self.config.batch:
             return self._run_batches_separately(block, keep_costs)
         is_single_batch = len(block) <= self.config.batch              # the query of the draw is also trained on
@@ -91,7 +99,9 @@ class Step(Engine):
         )
         costs, loss_sum, learns = list[Tensor](), detached.vector.new_zeros(()), self.source.traits.learns
         n_cost_rows = len(block) if learns else max(1, MAX_LOGGED_COSTS // max(1, drawn.k)) if keep_costs else 0
-        for rows, batch_drawn in split_draws(drawn, len(block), self.config.batch):
+        share = self.source.config.share_size if self.source.config.share_draws_by == "block" and \
+            query.window is None and self.source.traits.standard_layout else None
+        for rows, batch_drawn in split_draws(drawn, len(block), self.config.batch, share):
             batch = block if is_single_batch else block.rows(rows)
             batch_query = query if is_single_batch else self.model.encode(batch)
             loss, batch_costs = self.update(batch, batch_query, batch_drawn, n_cost_rows - rows.start)
@@ -164,7 +174,7 @@ class Step(Engine):
             pos, neg = scores[:, 0], scores[:, 1:]
         else:
             first, row, pair_draw = _distinct_pairs(query, draw, n)
-            neg = self._score_by_draw(query.rows(first), drawn.ids, pair_draw)
+            neg = self._score_by_draw(query if first is None else query.rows(first), drawn.ids, pair_draw)
             pos = model.score(query, target).squeeze(1)      # last: autograd adds in place to a sparse gradient
             draw = pair_draw
         def gather_rows(x: Tensor | None) -> Tensor | None:
@@ -217,72 +227,46 @@ class ExactTable:
 
     def log_partition(self, rows: Tensor | slice) -> Tensor:
         """The exact log Σ_b e^{s(a,b)} of rows, (n,), with gradient, per distinct query, in chunks."""
-        (part, query_id), v = self.query.rows(rows).unique(), self.model.problem.n_candidates
-        all_ids = torch.arange(v, device=query_id.device).unsqueeze(0)  # (1, V)
+        query, v = self.query, self.model.problem.n_candidates
+        query = replace(query, query_id=None) if is_scored_by_row(query) else query
+        (part, query_id), all_ids = query.rows(rows).unique(), all_candidates(v, query.target.device)
         chunks = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), all_ids), p), 1)
                   for r in slices(len(part), max(1, MAX_SCORES_HELD // v))]
         return torch.cat(chunks).index_select(0, query_id) if chunks else self.query.vector.new_zeros(0)
 
 
-def slices(n: int, step: int) -> Iterator[slice]:
-    """Consecutive slices of `step` rows that cover n rows; the last one may be shorter."""
-    return (slice(start, min(n, start + step)) for start in range(0, n, step))
+@contextlib.contextmanager
+def matmul_precision(kind: str) -> Iterator[None]:
+    """Multiply float32 matrices with TF32's 11 bits of mantissa inside the block if `kind` is tf32."""
+    if kind != "tf32":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
-def split_draws(drawn: Negatives, n: int, step: int) -> Iterator[tuple[slice, Negatives]]:
-    """Consecutive slices of `step` rows of n, each with its draws.
+def is_scored_by_row(query: Query) -> bool:
+    """Return whether rows with equal queries are scored one by one: on a GPU, where few are equal outside windows.
 
-    False negatives ascend by row, so that one search finds those of all slices: the host waits once, not per slice.
+    Their number would make the host wait.
     """
-    parts, pairs = list(slices(n, step)), drawn.false_negatives
-    last: list[int | None] = [None] * len(parts)            # None: all of them
-    if pairs is not None and len(parts) > 1:
-        last = torch.searchsorted(pairs[0].contiguous(), torch.tensor([r.stop for r in parts]).to(pairs)).tolist()
-    yield from ((rows, drawn.rows(rows, slice(a, b))) for rows, a, b in zip(parts, [0, *last], last, strict=False))
+    return query.target.is_cuda and query.window is None
 
 
-def _distinct_pairs(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor | None, Tensor]:
+def _distinct_pairs(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor | None, Tensor | None, Tensor]:
     """Return the first rows (R,) of the distinct (query, draw) pairs of n rows, the pair of each row (B,), and the draw
-    of each pair (R,). Pairs of one draw are consecutive.
+    of each pair (R,). Pairs of one draw are consecutive. None, None and the draws: each row is a pair of its own.
     """
     assert draw is not None
-    if query.query_id is None:
-        return torch.arange(n, device=draw.device), None, draw
+    if query.query_id is None or is_scored_by_row(query):
+        return None, None, draw
     distinct, row = torch.unique(draw * n + query.query_id, return_inverse=True)   # ids are below n
     first = first_occurrence(row, len(distinct))
     return first, row, draw[first]
-
-
-def costs_per_example(cost: LossOutput, scored: LossInput, n: int) -> Tensor:
-    """`cost.per_negative` expanded to one row per example, for the first n examples: (n, K)."""
-    return cost.per_negative[:n] if scored.row is None else cost.per_negative[scored.row[:n]]
-
-
-def costs_for_source(source: NegativeSource, cost: Tensor, drawn: Negatives) -> Tensor:
-    """The costs (B, K) in the form that `source.learn` takes: per row (B, K), or per draw (G, K)."""
-    return cost if source.traits.learns_per_row else per_draw(cost, drawn)
-
-
-def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
-    """Mean cost of each drawn negative over the rows that share the draw: (B, K) to (G, K).
-
-    Rows for which the negative is false are excluded, unless that excludes all rows: a learning source then
-    receives the same cost as for a draw of one row.
-    """
-    draw = drawn.draw_index(len(cost), cost.device)
-    if draw is None:
-        return cost
-    assert drawn.ids is not None
-    shape, all_rows = drawn.ids.shape, torch.bincount(draw, minlength=len(drawn.ids)).unsqueeze(1).to(cost.dtype)
-    total = cost.new_zeros(shape).index_add_(0, draw, cost)
-    if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
-        return total / all_rows
-    row, column = drawn.false_negatives
-    entries = (draw[row], column)
-    n_false = cost.new_zeros(shape).index_put_(entries, cost.new_ones(()), accumulate=True)
-    n_counted = torch.where(n_false < all_rows, all_rows - n_false, all_rows)
-    sums = torch.where(n_false < all_rows, total.index_put(entries, -cost[row, column], accumulate=True), total)
-    return sums / n_counted
 
 
 def clip_gradients(parameters: list[Tensor], max_norm: float) -> None:

@@ -28,8 +28,9 @@ from embtrain.models.base import AbstractMethod, Model, pad_rows
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.static.base import StaticSource
 from embtrain.train.config import TrainConfig
-from embtrain.train.engines.autograd import Step, costs_for_source
+from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.base import Engine, StepResult
+from embtrain.train.engines.draws import costs_for_source
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 from embtrain.train.optimizers import RowAdagrad
 

@@ -57,8 +57,10 @@ def _targets(drawn: Negatives, target: Tensor) -> Tensor:
     ids = drawn.ids
     assert ids is not None
     draw = drawn.draw_index(len(target), target.device)
-    if draw is None or ids.shape[1] <= 64:                                       # narrow: compare directly
-        ids = ids if draw is None else ids.index_select(0, draw)
+    # a search makes the host wait for a GPU more often
+    is_small = target.is_cuda and len(target) * ids.shape[1] <= MAX_PAIRS_HELD
+    if draw is None or ids.shape[1] <= 64 or is_small:                           # narrow: compare directly
+        ids = ids if draw is None or len(ids) == 1 else ids.index_select(0, draw)
         return torch.stack((ids == target.unsqueeze(1)).nonzero(as_tuple=True))
     # Wide and shared: sort each draw once. The negatives equal to a target are one run of the sorted draw.
     values, order = ids.sort(dim=1, stable=True)                                 # (G, K)

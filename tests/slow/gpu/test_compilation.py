@@ -22,17 +22,18 @@ import json, re, sys
 from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from embtrain.kernels.device import alias, private_draws, shared_draws
+from embtrain.kernels.device import alias, distances, private_draws, shared_draws
 from embtrain.kernels.device.pairs import units as pair_units
 from embtrain.kernels.device.triples import units
 
 FLOATS = ("u v u_acc v_acc log_q log_q_table log_q_target weight c loss c_slope target_slope slope centre_gradient "
-          "scores e r e_acc r_acc row_weight scores_out negative_gradient row_gradient x acc gradient").split()
+          "scores e r e_acc r_acc row_weight scores_out negative_gradient row_gradient x acc gradient y g").split()
 IDS = "centre start target ids accept alias seed out entity relation slot concept".split()
 NUMBERS = "lr eps margin temperature positive_weight log_total".split()
 TYPES = dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(IDS, "*i64") | dict.fromkeys(NUMBERS, "fp32")
 KERNELS = {"private": private_draws.update_windows, "shared": shared_draws.update_units, "alias": alias._draw,
-           "triples": units.update_units, "pairs": pair_units.update_rows}
+           "triples": units.update_units, "pairs": pair_units.update_rows, "distances": distances._scores,
+           "slopes": distances._gradient}
 
 for name, capability, constants, warps in json.load(sys.stdin):
     kernel, signature, values = KERNELS[name], {}, {}
@@ -41,6 +42,8 @@ for name, capability, constants, warps in json.load(sys.stdin):
             signature[argument], values[place,] = "constexpr", constants[argument]
         else:
             signature[argument] = "*u8" if argument == "is_masked" else TYPES.get(argument, "i32")
+            if argument == "out" and name != "alias":
+                signature[argument] = "*fp32"
     source = ASTSource(kernel, signature, values)
     compiled = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
     print(json.dumps([len(compiled.asm["cubin"]), len(re.findall(r"\\b(?:atom|red)\\.global", compiled.asm["ptx"])),
@@ -78,6 +81,8 @@ def cases() -> list[tuple[str, int, dict[str, object], int]]:
         optional = dict.fromkeys(OPTIONAL_OF_PAIRS) if loss == "order" and reads_abs else {}
         result.append(("pairs", 90, {**PAIRS, **optional, "LOSS": loss, "READS_ABS": reads_abs}, 1))
     oldest = [(name, 80, values, warps) for name, _, values, warps in (*result[:3], *result[-6:-3])]
+    result += [(name, 90, {"IS_COMPLEX": is_complex, "BLOCK": 32}, 4)
+               for name in ("distances", "slopes") for is_complex in (True, False)]
     return [*result, *oldest, ("alias", 80, {"BLOCK": 1024}, 4), ("alias", 90, {"BLOCK": 1024}, 4)]
 
 
@@ -91,5 +96,5 @@ def test_every_kernel_compiles(tmp_path: Path) -> None:
     assert len(results) == len(cases())
     for (name, *_), (size, atomics, barriers) in zip(cases(), results, strict=True):
         assert size > 1000
-        if name != "alias":
+        if name in ("private", "shared"):
             assert atomics > 0 and barriers > 0

@@ -22,7 +22,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.negatives import base as negatives
 from embtrain.nn.pykeen import SAMPLERS, EmbtrainNegativeSampler, EmbtrainTrainingCallback, register
-from embtrain.train.engines.autograd import costs_for_source
+from embtrain.train.engines.draws import costs_for_source
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # warnings of PyKEEN and of its imports
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.graphs import a_folder
 
 from embtrain.common.types import ProblemSpec
 from embtrain.experiment import fit, resolve, resume
@@ -153,3 +154,28 @@ def test_order_embeddings_on_gpu_learn_as_on_cpu(tmp_path: Path) -> None:
             tmp_path / device)
         values.append({(row.benchmark, row.metric): row.value for row in run.scores}["test", "accuracy"])
     assert values[1] == pytest.approx(values[0], abs=0.05)
+
+
+#: Strategy, loss and settings of models of triples; RotatE and TransE with l1 score shared candidates in Triton.
+TRIPLES = [("complex", "cross-entropy", ["triples.reciprocal=true", "model.penalty=0.01", "train.optimizer=adagrad"]),
+           ("distmult", "kvsall", []),
+           ("rotate", "self-adversarial", ["negatives.share_draws_by=block", "negatives.share_size=16"]),
+           ("rotate", "self-adversarial", ["negatives.k=4"]),
+           ("transe", "self-adversarial", ["negatives.share_draws_by=block", "negatives.share_size=16"])]
+
+
+@pytest.mark.parametrize(("model", "strategy", "sets"), TRIPLES)
+def test_triples_train_on_gpu_as_on_cpu(model: str, strategy: str, sets: list[str], tmp_path: Path) -> None:
+    """Without draws the tables and the ranks are equal up to rounding; the devices draw other negatives."""
+    a_folder(tmp_path / "graph")
+    tables, scores = [], []
+    for device in ("cpu", "cuda"):
+        run = fit(resolve(strategy, model=model, corpus=str(tmp_path / "graph"), device=device, sets=[
+            "model.dim=16", "train.epochs=2", "train.chunk=64", "train.batch=16", "train.engine=autograd",
+            "evaluate.resamples=0", *sets]), tmp_path / device)
+        tables.append(torch.from_numpy(run.word_vectors.table.copy()))
+        scores.append({(row.benchmark, row.metric): row.value for row in run.scores}["test", "mrr"])
+    assert torch.isfinite(tables[1]).all() and 0 < scores[1] <= 1
+    if strategy in ("cross-entropy", "kvsall"):
+        torch.testing.assert_close(tables[0], tables[1], rtol=1e-3, atol=1e-4)
+        assert scores[1] == pytest.approx(scores[0], abs=1e-6)

@@ -43,6 +43,28 @@ def test_row_adagrad_matches_its_formula(sparse: bool, chunk: int, monkeypatch: 
     torch.testing.assert_close(optimizer.accumulator(table), torch.tensor(h))
 
 
+def test_rows_that_repeat_are_added_without_their_number() -> None:
+    """The update on a GPU, which the host does not wait for, is that of the summed rows."""
+    random = torch.Generator().manual_seed(0)
+    read = torch.tensor([3, 0, 3, 5, 0, 3])
+    tables = []
+    for uncoalesced in (False, True):
+        table = nn.Parameter(torch.ones(7, 3))
+        optimizer = RowAdagrad([table], lr=0.3)
+        for _ in range(2):
+            g = torch.randn(6, 3, generator=random.manual_seed(len(read)))
+            if uncoalesced:
+                with torch.no_grad():
+                    optimizer._update_uncoalesced(table, optimizer.accumulator(table), read, g, 0.3)
+            else:
+                table.grad = torch.sparse_coo_tensor(read.unsqueeze(0), g, (7, 3), check_invariants=True)
+                optimizer.step()
+        tables.append((table.detach(), optimizer.accumulator(table)))
+    for ours, oracle in zip(*tables, strict=True):
+        torch.testing.assert_close(ours, oracle)
+    assert (tables[1][0][[1, 2, 4, 6]] == 1).all()
+
+
 def test_row_adagrad_state_is_restored() -> None:
     result = []
     for cut in (False, True):

@@ -16,7 +16,8 @@ from helpers.host_waits import HostWaits
 
 from embtrain import experiment
 from embtrain.common.types import Negatives
-from embtrain.train.engines.autograd import split_draws
+from embtrain.train.engines import autograd
+from embtrain.train.engines.draws import split_draws
 
 #: Strategy, settings, and most waits of a block of n updates: of the block, of each update.
 MOST = {
@@ -76,6 +77,46 @@ def test_an_update_of_a_hierarchy_waits_for_nothing(model: str, tmp_path: Path) 
         with HostWaits() as waits:
             training.run_step(block)
     assert waits.counts == {"_local_scalar_dense": 1, "nonzero": 1, "tolist": 1}
+
+
+#: Model, strategy, settings, and most waits of a block of 8 updates, where rows are scored one by one as on a GPU.
+TRIPLES = {
+    "softmax": ("complex", "cross-entropy", ["triples.reciprocal=true", "model.penalty=0.1"], {}),
+    "shared": ("rotate", "self-adversarial", ["negatives.share_draws_by=block", "negatives.share_size=8"],
+               {"_local_scalar_dense": 1, "nonzero": 1, "tolist": 1}),            # the draws' seed, false negatives
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TRIPLES)
+def test_an_update_of_triples_waits_for_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, strategy, sets, most = TRIPLES[name]
+    def always(_: object) -> bool:
+        return True
+    monkeypatch.setattr(autograd, "is_scored_by_row", always)
+    place = tiny_runs.write(tmp_path)
+    with using("off"):
+        training = tiny_runs.learning(tiny_runs.made(experiment.resolve(
+            strategy, model=model, corpus=str(place / "graph"), sets=[
+                *tiny_runs.TRAIN, "train.optimizer=sgd", "train.chunk=64", "train.batch=8", *sets])), tmp_path / "run")
+        block = next(iter(training.read_blocks(0, 64, 0, True)))
+        training.run_step(block)
+        with HostWaits() as waits:
+            training.run_step(block)
+    assert len(block) == 64 and waits.counts == most
+
+
+@pytest.mark.parametrize("rows", [8, 3])
+def test_a_batch_with_one_draw_is_given_that_draw(rows: int) -> None:
+    """Rows 0 to 7 share draw 0 and so on; a batch within one draw reads its line alone."""
+    drawn = Negatives(torch.arange(9).view(3, 3), draw_id=torch.arange(20) // 8, log_q=-torch.arange(9.0).view(3, 3),
+                      weight=torch.ones(1, 1), false_negatives=torch.tensor([[1, 9, 9], [0, 1, 2]]))
+    for (part, known), (_, general) in zip(split_draws(drawn, 20, rows, 8), split_draws(drawn, 20, rows), strict=True):
+        n, is_one = part.stop - part.start, part.start // 8 == (part.stop - 1) // 8
+        assert known.ids is not None and len(known.ids) == (1 if is_one else 3) and (known.draw_id is None) == is_one
+        for field in ("ids", "log_q", "weight"):
+            assert torch.equal(known.per_row(getattr(known, field), n), general.per_row(getattr(general, field), n))
+        assert torch.equal(known.false_negatives, general.false_negatives)
 
 
 @pytest.mark.parametrize("step", [1, 3, 4, 10, 11])

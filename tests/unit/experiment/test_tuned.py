@@ -1,0 +1,71 @@
+"""Tuned settings: `--tuned` reads one file of configs/tuned between the strategy and the user's own settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import embtrain
+from embtrain.common import shipped
+from embtrain.common.config import read_yaml
+from embtrain.common.errors import UsageError
+from embtrain.experiment import api, resolve
+from embtrain.experiment.catalogue import listing
+
+CASES = [(model, corpus) for model, corpora in shipped.tuned_names().items() for corpus in corpora]
+
+
+@pytest.mark.parametrize(("model", "corpus"), CASES)
+def test_every_file_resolves_to_what_it_states(model: str, corpus: str) -> None:
+    tree = read_yaml(shipped.path("configs", f"{model}-{corpus}", "tuned")).tree
+    settings = resolve(model=model, corpus=corpus, tuned=True).model_dump(mode="json")
+    for section, stated in tree.items():
+        resolved = settings[section]
+        assert resolved == stated if isinstance(stated, str) else {k: resolved[k] for k in stated} == stated
+    assert "strategy" in tree and settings["model"]["name"] == model and settings["corpus"] == corpus
+
+
+def test_the_settings_of_the_user_override_tuned_ones(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("model: {dim: 30}\nloss: {margin: 4}\n")
+    tuned = resolve(model="transe", tuned=True)
+    mine = resolve(model="transe", tuned=True, config=own, sets=["model.dim=20"], seed=8)
+    assert (tuned.model.dim, tuned.loss.margin) == (256, 9) and (mine.model.dim, mine.loss.margin) == (20, 4)
+    assert mine.negatives == tuned.negatives and mine.train.seed == 8
+
+
+def test_without_the_option_the_defaults_remain() -> None:
+    settings = resolve(model="transe")
+    assert (settings.model.dim, settings.negatives.k, settings.train.epochs) == (100, 64, 100)
+
+
+def test_a_loss_of_its_own_drops_that_of_the_strategy() -> None:
+    settings = resolve(model="transe", corpus="wn18rr", tuned=True)
+    assert (settings.strategy, settings.loss.name, settings.negatives.k) == ("uniform", "sampled_softmax", 512)
+
+
+@pytest.mark.parametrize(("wrong", "message"), [
+    ({"model": "skipgram"}, r"--tuned: skipgram has no tuned settings; .*that has: .*transe"),
+    ({"model": "transe", "corpus": "umls"}, r"no tuned settings for the corpus umls; .*that has: fb15k-237, wn18rr"),
+    ({"model": "transe", "strategy": "margin"}, "leave out --negatives margin"),
+    ({"model": "transe", "loss": "margin"}, "leave out --loss margin")])
+def test_refusals_name_what_exists(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        resolve(**wrong, tuned=True)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_python_trains_with_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    monkeypatch.setattr(api, "fit", lambda settings, out: trained.append(settings))
+    embtrain.fit(model="transe", tuned=True, sets={"train.epochs": 3})
+    embtrain.fit(model="transe")
+    assert [(x.model.dim, x.train.epochs) for x in trained] == [(256, 3), (100, 100)]
+
+
+def test_the_listing_names_models_and_corpora() -> None:
+    components = listing.listing()
+    assert components["tuned"] == shipped.tuned_names()
+    assert {"fb15k-237", "wn18rr"} <= set(components["tuned"]["transe"])
+    assert "tuned settings (--tuned)" in listing.format_text(components)
