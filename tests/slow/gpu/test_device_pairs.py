@@ -65,6 +65,19 @@ def test_negatives_that_exceed_the_registers(monkeypatch: pytest.MonkeyPatch) ->
         assert_agree(Case(4, 200, 20, 6, 13, loss=loss, adagrad=True, weight="cell", distinct=True))
 
 
+@pytest.mark.parametrize("place", ["concept", "target", "negative", "masked"])
+@pytest.mark.parametrize("abs", [False, True])
+@pytest.mark.parametrize("loss", ["order", "margin"])
+def test_a_coordinate_that_is_nan_reaches_the_loss(loss: str, abs: bool, place: str) -> None:
+    """Training stops when the loss is not finite. A negative that does not count cannot stop it."""
+    case = Case(3, n=60, rows=3, loss=loss, abs=abs, distinct=True)
+    row = {"concept": case.rows.concept[0], "target": case.rows.target[0]}.get(place, case.negatives.ids[0, 2])
+    case.x[row, 3] = np.nan
+    if place == "masked":
+        case.negatives = case.negatives._replace(false_negatives=np.array([[0], [2]]))
+    assert bool(Pairs(case).result.loss.isnan().any()) == (place != "masked")
+
+
 @pytest.mark.skipif(not IS_INTERPRETED, reason="gpu: rows with common concepts are updated at once on a device")
 @settings(max_examples=40)
 @given(case=st.builds(

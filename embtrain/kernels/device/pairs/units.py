@@ -55,7 +55,7 @@ def update_rows(x: tensor, acc: tensor, concept: tensor, target: tensor, slot: t
             if weight is not None:
                 weights = tl.load(weight + (draw * K + column if WEIGHT_PER_DRAW else column), mask=is_column,
                                   other=0.0)
-            is_active = is_column & (threshold > energy) & (weights != 0.0)
+            is_active = is_column & ~(threshold <= energy) & (weights != 0.0)            # NaN too, for the loss
             if MASKS_TARGET:
                 is_active = is_active & (drawn != t)
             if is_masked is not None:
@@ -88,11 +88,12 @@ def update_rows(x: tensor, acc: tensor, concept: tensor, target: tensor, slot: t
 
 @triton.jit
 def _violations(c: tensor, g: tensor, sign: tensor, READS_ABS: tl.constexpr) -> tensor:
-    """Return max(0, σ (v_c − v_g))."""
+    """Return max(0, σ (v_c − v_g)); NaN stays NaN, which a maximum on a device drops."""
     if READS_ABS:
         c = tl.abs(c)
         g = tl.abs(g)
-    return tl.maximum(sign * (c - g), 0.0)
+    z = sign * (c - g)
+    return tl.where(z <= 0.0, 0.0, z)
 
 
 @triton.jit
