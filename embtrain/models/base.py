@@ -58,6 +58,7 @@ class Model(nn.Module):
         super().__init__()
         self.config, self.problem = config, problem
         self.sparse = True  # sparse gradients of embedding rows; False for optimizers that need dense ones
+        self.always_sparse = False  # also of small tables; True for optimizers that skip rows without a gradient
 
     def encode(self, batch: Batch) -> Query:
         """Return the queries of a batch of B examples, with gradients."""

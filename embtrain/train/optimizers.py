@@ -108,10 +108,11 @@ def _root(h: Tensor, g: Tensor) -> Tensor:
     return (h.sqrt() + EPS).view(-1, *[1] * (g.ndim - 1))
 
 
-def use_dense_gradients_for(model: Model, optimizer: str) -> None:
-    """Switch the model to dense gradients if the optimizer needs them: Adam passes over whole tables."""
+def set_gradients_for(model: Model, optimizer: str) -> None:
+    """Make the gradients dense if the optimizer passes over whole tables, never dense if it skips unread rows."""
     if optimizer == "adam":
         model.sparse = False
+    model.always_sparse = optimizer == "lazy-adam"
 
 
 class PaddedAdam(EagerAdam):
@@ -158,7 +159,7 @@ class LazyAdam(PaddedAdam):
 def make_optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.optim.Optimizer]:
     """Make the model's optimizer first (it follows the schedule), then Adam for the loss's own parameters (log Z)."""
     tables = list(model.parameters())
-    use_dense_gradients_for(model, config.optimizer)
+    set_gradients_for(model, config.optimizer)
     if config.optimizer == "adagrad":
         torch.sparse.check_sparse_tensor_invariants.disable()  # explicit, or torch warns about its own sparse tensors
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {

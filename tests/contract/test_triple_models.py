@@ -164,6 +164,19 @@ def test_the_gradient_is_zero_if_a_candidate_equals_the_query(case: str) -> None
     assert float(score.detach().abs().max()) < 1e-150 and (c.grad == 0).all() and (model.e.grad.to_dense() == 0).all()
 
 
+@pytest.mark.parametrize(("optimizer", "is_dense"), [("row-adagrad", True), ("lazy-adam", False), ("adam", True)])
+def test_gradients_of_a_small_table_are_dense_on_a_gpu_unless_unread_rows_rest(
+        optimizer: str, is_dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lazy Adam leaves a row without a gradient as it is; by a dense gradient it would move it."""
+    model = build("transe l1")
+    make_optimizers(model, Logistic(Logistic.Config(), model.problem), TrainConfig(optimizer=optimizer))  # type: ignore[arg-type]
+    with monkeypatch.context() as on_gpu:
+        on_gpu.setattr(torch.Tensor, "is_cuda", True)
+        rows = model.rows(torch.zeros(len(model.r), dtype=torch.int64), model.r)
+    rows.sum().backward()
+    assert model.r.grad is not None and model.r.grad.is_sparse != is_dense
+
+
 class _Scored(torch.nn.Module):
     def __init__(self, model: TripleModel):
         super().__init__()

@@ -26,7 +26,7 @@ from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.engines import choose
-from embtrain.train.optimizers import use_dense_gradients_for
+from embtrain.train.optimizers import set_gradients_for
 
 OBSERVED_SHARE = 0.25  # of the free memory, for the set of observed pairs
 
@@ -56,7 +56,7 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
     else:
         memory.require_tables(settings, problem.n_candidates, can_map=train.engine == "fused" and device == "cpu")
     model = models.find(settings.model.name)(settings.model, problem)
-    use_dense_gradients_for(model, train.optimizer)                 # before memory_trial runs an update
+    set_gradients_for(model, train.optimizer)                 # before memory_trial runs an update
     source = negatives.find(settings.negatives.source)(settings.negatives, problem)
     loss = losses.find(settings.loss.name)(settings.loss, problem).to(device)
     refuse_misplaced_traits(f"loss.name: {loss.name}", vars(loss), loss.traits)

@@ -72,9 +72,12 @@ class TripleModel(Model):
         return tables.symmetric(self.problem, rows, dim, span, self.random)
 
     def rows(self, ids: Tensor, table: Tensor) -> Tensor:
-        """Look up rows of a table. On a GPU the gradient of a table smaller than the batch is dense: no row is sought.
+        """Look up rows of a table, (B, D).
+
+        On a GPU the gradient of a table of at most B rows is dense, which saves the search for rows that repeat.
         """
-        return nn.functional.embedding(ids, table, sparse=self.sparse and not (ids.is_cuda and len(table) <= len(ids)))
+        is_small = ids.is_cuda and len(table) <= len(ids)
+        return nn.functional.embedding(ids, table, sparse=self.sparse and (self.always_sparse or not is_small))
 
 
 class FactorConfig(TripleConfig):
