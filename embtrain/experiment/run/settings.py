@@ -39,7 +39,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
             flag_names: Mapping[str, str] | None = None, tuned: bool = False) -> Settings:
     """Resolve the configuration of a run; UsageError lists every error with its place.
 
-    tuned: read the settings that validation selected for this model and corpus, which name a strategy and a loss.
+    tuned: read the settings chosen for this model and corpus (configs/tuned), which name a strategy and a loss.
     flag_names: replacements for flags like `--loss` or `--set train.lr=0` in error messages, by flag.
     """
     flag_names = flag_names or {}
@@ -55,7 +55,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     model = _name(merged, "model")
     model_layer = _read_overlay(model, "model.name", "models", _place(merged, "model", "name"))
     merged = merge([default, model_layer, *user_layers, *flags])
-    tuned_layers = [_read_tuned(model, str(merged[0].get("corpus")), strategy, loss)] if tuned else []
+    tuned_layers = [_read_tuned(model, str(merged[0].get("corpus")), merge([*user_layers, *flags]))] if tuned else []
     merged = merge([default, model_layer, *tuned_layers, *user_layers, *flags])
     strategy_layer = _without_group(
         _read_overlay(merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy")))
@@ -187,8 +187,10 @@ def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
     return read_yaml(path)
 
 
-def _read_tuned(model: str, corpus: str, strategy: str | None, loss: str | None) -> Layer:
-    """Read the tuned settings of a model for a corpus. UsageError if there are none, or with --negatives or --loss.
+def _read_tuned(model: str, corpus: str, own: Merged) -> Layer:
+    """Read the tuned settings of a model for a corpus. own: what the user sets.
+
+    UsageError if there are none, or if the user names a strategy or a loss.
     """
     corpora = shipped.tuned_names()
     if model not in corpora:
@@ -197,9 +199,10 @@ def _read_tuned(model: str, corpus: str, strategy: str | None, loss: str | None)
     if corpus not in corpora[model]:
         raise UsageError(f"--tuned: {model} has no tuned settings for the corpus {printable(corpus)}; leave it out, or "
                          f"choose a corpus that has: {', '.join(corpora[model])}")
-    for flag, value in (("--negatives", strategy), ("--loss", loss)):
-        if value is not None:
-            raise UsageError(f"--tuned: names the strategy and the loss; leave out {flag} {printable(value)}")
+    for keys in (("strategy",), ("loss", "name")):
+        if place := own[1].get(keys):
+            key = ".".join(keys)
+            raise UsageError(f"{place}: {key}: --tuned names the strategy and the loss; remove one of the two")
     return read_yaml(shipped.path("configs", f"{model}-{corpus}", "tuned"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,12 +49,22 @@ def test_a_loss_of_its_own_drops_that_of_the_strategy() -> None:
 @pytest.mark.parametrize(("wrong", "message"), [
     ({"model": "skipgram"}, r"--tuned: skipgram has no tuned settings; .*that has: .*transe"),
     ({"model": "transe", "corpus": "umls"}, r"no tuned settings for the corpus umls; .*that has: fb15k-237, wn18rr"),
-    ({"model": "transe", "strategy": "margin"}, "leave out --negatives margin"),
-    ({"model": "transe", "loss": "margin"}, "leave out --loss margin")])
-def test_refusals_name_what_exists(wrong: dict[str, str], message: str) -> None:
+    ({"model": "transe", "strategy": "margin"}, "^--negatives: strategy: --tuned names the strategy"),
+    ({"model": "transe", "loss": "margin"}, r"^--loss: loss\.name: --tuned names the strategy"),
+    ({"model": "transe", "sets": ["strategy=margin"]}, "^--set strategy=margin: strategy: --tuned names"),
+    ({"model": "transe", "sets": ["loss.name=margin"]}, r"^--set loss\.name=margin: loss\.name: --tuned names")])
+def test_refusals_name_what_exists(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         resolve(**wrong, tuned=True)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_of_the_user_cannot_name_another_strategy(tmp_path: Path) -> None:
+    """It would combine that strategy's negatives with the margin tuned for another."""
+    own = tmp_path / "own.yaml"
+    own.write_text("model: {dim: 30}\nstrategy: margin\n")
+    with pytest.raises(UsageError, match=r"own\.yaml:2:\d+: strategy: --tuned names the strategy and the loss; remove"):
+        resolve(model="transe", tuned=True, config=own)
 
 
 def test_python_trains_with_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
