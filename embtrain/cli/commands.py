@@ -74,8 +74,8 @@ def fit(
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key, after everything else. Repeatable.")] = None,
     tuned: Annotated[bool, typer.Option(
-        "--tuned", help="Use the settings chosen for this model and corpus; `embtrain list` names all that have some "
-                        "(default: no).")] = False,
+        "--tuned", help="Tuned settings of this model and corpus; `embtrain list` names those that have some (default: "
+                        "no).")] = False,
     epochs: options.Epochs = None,
     dim: options.Dim = None,
     seed: Annotated[int | None, typer.Option(

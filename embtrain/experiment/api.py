@@ -27,7 +27,7 @@ def fit_api(negatives: str | None = None, *, model: str | None = None,
 
     corpus: the name of a recipe, the path of a file or folder, or an iterable of lists of tokens. That is read once,
     into a text file in the cache folder, and its tokens are not changed; a task on text or walks can train on it.
-    tuned: use the settings chosen for this model and corpus, which name a strategy and a loss.
+    tuned: use the tuned settings of this model and corpus.
     Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message.
     """
     path = None if config is None else Path(config)

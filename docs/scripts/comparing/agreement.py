@@ -36,7 +36,7 @@ def score_tables() -> str:
         ranked = sorted(found.labels, key=lambda label: -(means[label].mean or 0.0))
         worse[ranked[0]] = ""
         rows = [[f"`{label}`", cell(means[label], spread), worse.get(label, "not separable")] for label in ranked]
-        parts.append(f"### {found.name.capitalize()}\n\n" + table(
+        parts.append(f"### {_task(found).capitalize()}\n\n" + table(
             ["strategy", metric_label(metric), f"less `{ranked[0]}`"], rows))
     return "\n".join(parts)
 
@@ -52,8 +52,12 @@ def agreement_table() -> str:
         x, y = _scores(a, shared), _scores(b, shared)
         tau = float(kendalltau(x.mean(1), y.mean(1)).statistic)
         low, high = _interval(x, y)
-        rows.append([f"{a.name}, {b.name}", str(len(shared)), f"{tau:.2f} [{low:.2f}, {high:.2f}]".replace("-", "−")])
+        rows.append([f"{_task(a)}, {_task(b)}", str(len(shared)), f"{tau:.2f} [{low:.2f}, {high:.2f}]".replace("-", "−")])
     return table(["tasks", "strategies", "Kendall's τ"], rows)
+
+
+def _task(found: Comparison) -> str:
+    return found.name.removeprefix("like-")
 
 
 def _scores(found: Comparison, labels: list[str]) -> NDArray[np.float64]:

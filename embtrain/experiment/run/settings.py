@@ -39,7 +39,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
             flag_names: Mapping[str, str] | None = None, tuned: bool = False) -> Settings:
     """Resolve the configuration of a run; UsageError lists every error with its place.
 
-    tuned: read the settings chosen for this model and corpus (configs/tuned), which name a strategy and a loss.
+    tuned: read the tuned settings of this model and corpus, which name a strategy and a loss.
     flag_names: replacements for flags like `--loss` or `--set train.lr=0` in error messages, by flag.
     """
     flag_names = flag_names or {}

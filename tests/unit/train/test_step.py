@@ -6,6 +6,7 @@ own, and the gradients of all examples are added up.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +28,7 @@ from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import autograd as module
-from embtrain.train.engines.autograd import ReadOnly, Step
+from embtrain.train.engines.autograd import ReadOnly, Step, matmul_precision
 from embtrain.train.engines.false_negatives import mark_false_negatives
 from embtrain.train.hardness import hardness
 from embtrain.train.optimizers import make_optimizers
@@ -707,3 +708,12 @@ def test_hardness_limits_the_negatives_it_ranks(monkeypatch: pytest.MonkeyPatch)
     ranks = [float(1 + (s[i // V] > s[i // V, i % V]).sum() + ((s[i // V] == s[i // V, i % V]).sum() - 1) / 2)
              for i in range(0, B * V, stride)]
     assert result["hardness/noise/rank"] == pytest.approx(sum(ranks) / len(ranks))
+
+
+def test_the_precision_of_products_is_restored() -> None:
+    before = torch.get_float32_matmul_precision()
+    for kind, inside in (("float32", before), ("tf32", "high")):
+        with contextlib.suppress(ZeroDivisionError), matmul_precision(kind):
+            assert torch.get_float32_matmul_precision() == inside
+            raise ZeroDivisionError
+        assert torch.get_float32_matmul_precision() == before
