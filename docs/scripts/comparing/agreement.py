@@ -42,17 +42,20 @@ def score_tables() -> str:
 
 
 def agreement_table() -> str:
-    """Return Kendall's τ of each pair of tasks, and the mean of the pairs."""
+    """Return Kendall's τ of each pair of tasks, and the mean if there are several pairs."""
     found = [entry for entry in task_comparisons() if len(entry.labels) >= MIN_STRATEGIES]
-    rows = []
+    rows, taus = list[list[str]](), list[float]()
     for a, b in itertools.combinations(found, 2):
         shared = [label for label in a.labels if label in b.labels]
         if len(shared) < MIN_STRATEGIES:
             continue
         x, y = _scores(a, shared), _scores(b, shared)
-        tau = float(kendalltau(x.mean(1), y.mean(1)).statistic)
+        taus.append(float(kendalltau(x.mean(1), y.mean(1)).statistic))
         low, high = _interval(x, y)
-        rows.append([f"{_task(a)}, {_task(b)}", str(len(shared)), f"{tau:.2f} [{low:.2f}, {high:.2f}]".replace("-", "−")])
+        value = f"{taus[-1]:.2f} [{low:.2f}, {high:.2f}]".replace("-", "−")
+        rows.append([f"{_task(a)}, {_task(b)}", str(len(shared)), value])
+    if len(taus) > 1:
+        rows.append(["mean", "", f"{np.mean(taus):.2f}".replace("-", "−")])
     return table(["tasks", "strategies", "Kendall's τ"], rows)
 
 

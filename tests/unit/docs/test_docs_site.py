@@ -166,7 +166,10 @@ def test_the_agreement_of_two_tasks_is_kendalls_tau_of_their_means(monkeypatch: 
     monkeypatch.setattr(agreement, "comparisons", lambda: found)
     lines = agreement.agreement_table().splitlines()
     assert lines[2:] == ["| x, y | 5 | −1.00 [−1.00, −1.00] |", "| x, z | 5 | 0.80 [0.80, 0.80] |",
-                         "| y, z | 5 | −0.80 [−0.80, −0.80] |"]
+                         "| y, z | 5 | −0.80 [−0.80, −0.80] |", "| mean |  | −0.33 |"]
+    monkeypatch.setattr(agreement, "comparisons", lambda: found[:2])
+    assert len(agreement.agreement_table().splitlines()) == 3                 # one pair needs no mean
+    monkeypatch.setattr(agreement, "comparisons", lambda: found)
     firsts = [part.splitlines()[4] for part in agreement.score_tables().split("### ")[1:]]
     assert firsts == ["| `e` | 0.500 [0.373, 0.627] |  |", "| `a` | 0.500 [0.373, 0.627] |  |",
                       "| `d` | 0.500 [0.373, 0.627] |  |"]
