@@ -115,4 +115,4 @@ def _clip(table: tensor, stride: tensor, ids: tensor, n: tensor, d: tensor, DIM:
         place = table + tl.load(ids + row, mask=is_row, other=0)[:, None] * stride + d[None, :]
         is_place = is_row[:, None] & (d < DIM)[None, :]
         x = tl.load(place, mask=is_place, other=0.0, cache_modifier=".cg")
-        tl.atomic_max(place, tl.where(x < 0.0, 0.0, 0.0), mask=is_place & (x < 0.0), sem="relaxed")
+        tl.atomic_max(place, tl.zeros_like(x), mask=is_place & (x < 0.0), sem="relaxed")
