@@ -58,7 +58,8 @@ def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: boo
 @cache
 def all_candidates(n: int, device: torch.device) -> Tensor:
     """Return the ids 0, 1, ..., n - 1, (1, n), the same tensor at each call; do not write to it."""
-    return torch.arange(n, device=device).unsqueeze(0)
+    with torch.inference_mode(False):                # else autograd refuses the ids of a first call by an evaluation
+        return torch.arange(n, device=device).unsqueeze(0)
 
 
 def is_all_candidates(candidates: Tensor, n: int) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from embtrain.kernels.scoring import gathered_dot
 from embtrain.models.base import pad_rows, rank_keys
-from embtrain.models.products import cosine_scores, dot_scores
+from embtrain.models.products import all_candidates, cosine_scores, dot_scores
 
 B, K, D, V, TAU = 7, 5, 11, 30, 11.1
 
@@ -139,3 +139,13 @@ def test_fixed_tensors_get_no_gradient_from_every_candidate() -> None:
 def test_ranks_of_keys_equal_the_inverse_of_unique(keys: list[int]) -> None:
     values = torch.tensor(keys, dtype=torch.int64)
     assert torch.equal(rank_keys(values), torch.unique(values, return_inverse=True)[1])
+
+
+def test_ids_of_all_candidates_serve_training_after_an_evaluation() -> None:
+    """They are kept from call to call; a first call under inference_mode must not spoil them."""
+    n = 10_007                                                                  # of no other test
+    with torch.inference_mode():
+        first = all_candidates(n, torch.device("cpu"))
+    weight = torch.ones(n, requires_grad=True)
+    weight[all_candidates(n, torch.device("cpu"))].sum().backward()
+    assert all_candidates(n, torch.device("cpu")) is first and weight.grad is not None and float(weight.grad.sum()) == n
