@@ -224,7 +224,7 @@ class SampledLoss(nn.Module):
         counts = self._stream.used if self._stream is not None else self._counts
         assert counts is not None
         random = None if self._step is None else self._step.source.random.get_state()
-        with in_arguments():
+        with torch.inference_mode(False), in_arguments():           # its tensors also serve training
             source = self._given or self._spec.build(counts.cpu(), dim, device)
             model = TableModel(source.problem, self._similarity, self._scale, self._frozen)
             if reasons := incompatibilities(source, self.loss, model):

@@ -540,3 +540,15 @@ def test_every_source_works_on_cuda(source: str) -> None:
     assert value.isfinite() and weight.grad is not None and weight.grad.isfinite().all()
     with pytest.raises(UsageError, match="make one module for each device"):
         loss(problem.query, problem.weight, problem.target, context=problem.context)
+
+
+@pytest.mark.parametrize("name", ["softmax", "unigram"])
+def test_a_first_call_in_inference_mode_leaves_a_loss_that_trains(name: str) -> None:
+    """As a validation before training does it: the source is built there, and its tensors serve autograd later."""
+    loss = sampled.Softmax(num_classes=20) if name == "softmax" else sampled.SampledSoftmax(
+        name, num_classes=20, num_sampled=5, counts=torch.ones(20))
+    layer, target = torch.nn.Linear(4, 20), torch.arange(6)
+    with torch.inference_mode():
+        loss(torch.ones(6, 4), layer.weight, target, layer.bias)
+    loss(torch.ones(6, 4), layer.weight, target, layer.bias).backward()
+    assert layer.bias.grad is not None and layer.bias.grad.isfinite().all() and layer.bias.grad.abs().sum() > 0
