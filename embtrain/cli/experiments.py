@@ -280,7 +280,9 @@ def _parse(command: Any, words: Sequence[str]) -> tuple[Mapping[str, Any], list[
     repeated: list[str] = []
     for parameter in command.params:
         value = values.get(parameter.name)
-        if value is not None and parameter.name not in OUTPUT:
+        if value is True and parameter.name not in OUTPUT:
+            repeated.append(parameter.opts[0])
+        elif value is not None and value is not False and parameter.name not in OUTPUT:
             for one in value if isinstance(value, list | tuple) else [value]:
                 repeated += [parameter.opts[0], str(one)]
     return values, repeated

@@ -111,7 +111,7 @@ def _command(folder: Path, settings: Settings, argv: Any, parse: Parse) -> str:
     short = {"train.epochs": values["epochs"], "model.dim": values["dim"]}
     sets = [*(f"{key}={value}" for key, value in short.items() if value is not None), *(values["overrides"] or [])]
     repeated_settings = resolve(values["negatives"], values["model"], values["corpus"], values["loss"], None, sets,
-                                values["seed"], values["threads"], values["device"])
+                                values["seed"], values["threads"], values["device"], tuned=values["tuned"])
     there, here = flatten(settings), flatten(repeated_settings)
     if differing := sorted(key for key in {*there, *here} if there.get(key) != here.get(key)):
         raise UsageError(f"{folder}: {differing[0]}: is {there.get(differing[0])!r} in the run, and its command now "

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer.main
 from helpers.docs_scripts import script
 
 import embtrain
 from embtrain import cli
+from embtrain.cli import commands, experiments
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.json_records import encode
@@ -63,6 +65,19 @@ def test_the_line_has_the_scores_and_a_command_without_output_options(submit: Su
     code, _, err = submit()
     assert code == 2 and "already has a line" in err and len(submission.read(Path("lines.jsonl"))) == 1
     assert submit(*ARGUMENTS[:-1], "4")[0] == 2  # another seed than that of the settings
+
+
+def test_a_flag_is_repeated_without_a_value() -> None:
+    fit = typer.main.get_command(commands.app).commands["fit"]  # type: ignore[attr-defined]
+    values, repeated = experiments._parse(fit, ["--model", "transe", "--tuned", "--corpus", "wn18rr", "--quiet"])
+    assert values["tuned"] is True and repeated == ["--model", "transe", "--corpus", "wn18rr", "--tuned"]
+
+
+def test_a_run_with_tuned_settings_is_submitted(submit: Submit) -> None:
+    tuned = dump(resolve(model="transe", corpus="wn18rr", seed=3, tuned=True))
+    tuned_words = ("--model", "transe", "--corpus", "wn18rr", "--tuned", "--seed", "3")
+    assert submit(*tuned_words, config=tuned, metric="mrr")[::2] == (0, "")
+    assert "--tuned" in submission.read(Path("lines.jsonl"))[0].command
 
 
 @pytest.mark.parametrize(("arguments", "options", "message"), [
