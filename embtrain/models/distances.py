@@ -18,7 +18,9 @@ from torch.utils.checkpoint import checkpoint
 from embtrain.kernels.device.support import has_triton
 from embtrain.models.products import is_all_candidates
 
-MAX_DIFFERENCES = 64_000_000  # elements of an array of differences (B, K, D)
+# Elements of an array of differences (B, K, D). Arrays beyond 32 MiB get new pages of the system each time, which takes
+# three times as long as the arithmetic.
+MAX_DIFFERENCES = 4_000_000
 
 PairScore = Callable[[Tensor, Tensor], Tensor]  # q (B, 1, D), c (1|B, K, D) -> scores (B, K)
 

@@ -34,8 +34,9 @@ from embtrain.train.group.traffic import MovedRows, tables_of
 from embtrain.train.loop import Trainer
 
 MAX_BLOCKS = 8       # timed, after a first one that is not
-MIN_BLOCKS = 6       # trained even if slow: the memory that the allocator retains grows over the first ones
+MIN_BLOCKS = 6       # trained after it unless slower still: the memory that the allocator retains grows over the first ones
 MAX_SECONDS = 4.0    # approximate limit for all of them
+MAX_SECONDS_SLOW = 20.0   # no further block after these, the first block included: one of a large model can take minutes
 
 
 class MemoryEstimate(NamedTuple):
@@ -183,7 +184,8 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
             if moved is not None and len(seconds) <= sync.interval(chunk):
                 words = len(seconds) * parts.task.n_words / parts.task.examples.n_blocks(0, chunk)
                 exchange = traffic.describe(moved.count(), sync, group.size, words)
-            if len(seconds) > MAX_BLOCKS or (len(seconds) > MIN_BLOCKS and sum(seconds[1:]) > MAX_SECONDS):
+            if (len(seconds) > MAX_BLOCKS or sum(seconds) > MAX_SECONDS_SLOW
+                    or (len(seconds) > MIN_BLOCKS and sum(seconds[1:]) > MAX_SECONDS)):
                 break
         peak, mapped = machine.process_memory("VmHWM"), 0
         if settings.train.tables != "memory":

@@ -24,6 +24,7 @@ from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.compiled_windows import CompiledWindows
 from embtrain.train.engines.device.windows import DeviceWindows
 from embtrain.train.engines.false_negatives import mark_false_negatives
+from embtrain.train.loop import Trainer
 
 pytestmark = pytest.mark.long
 
@@ -142,6 +143,19 @@ def test_plan_reports_peak_of_training_and_evaluation(place: Path) -> None:
     estimate = str(experiment.plan(config(place, "skipgram", "autograd")))
     line = next(line for line in estimate.splitlines() if line.startswith("memory: "))
     assert "MiB in addition to" in line and "in training" in line and "in evaluation" in line
+
+
+def test_no_block_is_trained_after_a_slow_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, run_step = list[int](), Trainer.run_step
+
+    def count(trainer: Trainer, *args: object, **kwargs: object) -> object:
+        trained.append(1)
+        return run_step(trainer, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Trainer, "run_step", count)
+    monkeypatch.setattr(dry_run, "MAX_SECONDS_SLOW", 0.0)
+    *_, seconds, _ = dry_run.profile(config(place, "skipgram", "autograd"))
+    assert len(trained) == 1 and seconds > 0
 
 
 def test_all_blocks_that_an_engine_reads_ahead_are_planned_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
