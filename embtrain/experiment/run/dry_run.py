@@ -34,9 +34,9 @@ from embtrain.train.group.traffic import MovedRows, tables_of
 from embtrain.train.loop import Trainer
 
 MAX_BLOCKS = 8       # timed, after a first one that is not
-MIN_BLOCKS = 6       # trained after it unless slower still: the memory that the allocator retains grows over the first ones
+MIN_BLOCKS = 6       # trained even if slow: the memory that the allocator retains grows over the first ones
 MAX_SECONDS = 4.0    # approximate limit for all of them
-MAX_SECONDS_SLOW = 20.0   # no further block after these, the first block included: one of a large model can take minutes
+MAX_SECONDS_SLOW = 20.0    # no block after these, the first one included: a block of a large model can take minutes
 
 
 class MemoryEstimate(NamedTuple):
