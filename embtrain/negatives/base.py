@@ -88,7 +88,8 @@ class Traits:
     sharing_limit: str = trait(
         "draws for each query", "sharing", "why other modes are impossible: the error puts it after the source's name")
     standard_layout: bool = trait(
-        True, "sharing", "G and the draw of each row follow `negatives.share_draws_by`, and all rows have one M")
+        True, "sharing", "G and the draw of each row follow `negatives.share_draws_by`")
+    equal_total_weights: bool = trait(True, "sharing", "all rows have one M, the sum of the weights of the negatives")
 
     learns: bool = trait(False, "learning", "receives the cost of its negatives in `learn`")
     learns_from: Literal["cost", "targets"] = trait(

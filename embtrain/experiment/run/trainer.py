@@ -71,7 +71,7 @@ def start_from_vectors(folder: Path, settings: Settings, parts: Components) -> N
     given, model = stored.given_vectors(Path(settings.train.start)), parts.model
     counts, new_rows = parts.problem.counts, settings.train.start_new_rows
     if isinstance(model, HierarchyModel):
-        matches = start_table_from(model.x, given, parts.task.candidate_names(), counts, new_rows)
+        matches = start_table_from(model.x, given, parts.task.candidate_names(), counts, new_rows, model.start_scale)
         model.keep_bounds()
     else:
         assert isinstance(model, SkipGram) and parts.problem.words is not None  # check

@@ -27,6 +27,7 @@ class HierarchyModel(Model):
     """Base of models of hierarchies. Subclasses implement `start`, `entailment_score`, and mostly nothing else."""
 
     task: ClassVar[str] = "pairs"
+    start_scale: float = 1.0  # factor of the vectors of `train.start`
 
     def __init__(self, config: ModelConfig, problem: ProblemSpec):
         super().__init__(config, problem)

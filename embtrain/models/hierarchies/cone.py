@@ -19,6 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.types import ProblemSpec
 from embtrain.kernels.arguments.pairs import HyperbolicSpace
 from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
@@ -33,6 +34,9 @@ class ConeConfig(ModelConfig):
     dim: int = Field(10, ge=1, le=65_536, description="D, embedding dimension")
     aperture: float = Field(0.1, gt=0, le=10, description="K, sine of the half-aperture times ‖v‖ / (1 − ‖v‖²)")
     start: float = Field(0.1, gt=0, lt=1, description="upper bound of the initial distances from the smallest norm")
+    start_scale: float = Field(1.0, gt=0, le=1, description=(
+        "factor of the vectors of train.start; below 1, points of Poincaré embeddings move away from the rim, where "
+        "cones are narrow"))
     table_dtype: ClassVar[torch.dtype] = torch.float64
 
 
@@ -45,6 +49,10 @@ class Cone(HierarchyModel):
     entailment: ClassVar[str] = "ψ(v) − Ξ(v, u)"
     config: ConeConfig
     unpadded_tables = frozenset({"x"})  # the compiled update reads contiguous float64
+
+    def __init__(self, config: ConeConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.start_scale = config.start_scale
 
     def start(self, generator: torch.Generator) -> Tensor:
         shape, dtype = (self.problem.n_candidates, self.config.dim), self.config.table_dtype

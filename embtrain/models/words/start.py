@@ -83,16 +83,17 @@ def start_from(model: SkipGram, given: GivenVectors, words: Sequence[str], count
 
 
 @torch.no_grad()
-def start_table_from(table: Tensor, given: GivenVectors, names: Sequence[str], counts: Tensor, new_rows: str
-                     ) -> Matches:
+def start_table_from(table: Tensor, given: GivenVectors, names: Sequence[str], counts: Tensor, new_rows: str,
+                     scale: float = 1.0) -> Matches:
     """Set the rows (V, D) of the only table of a model: concepts instead of words, without n-grams.
 
-    names: V. counts: (V,). new_rows: "random" or "mean", as in `start_from`, and the same errors.
+    names: V. counts: (V,). new_rows: "random" or "mean", as in `start_from`, and the same errors. scale: factor of the
+    given vectors.
     """
     if new_rows == "subword":
         raise UsageError("train.start_new_rows: subword: concepts have no n-grams; set random or mean")
     exact, rows = _require_matches(given, names, table.shape[1])
-    _set(table, given.u, rows, new_rows, given.name)
+    _set(table, given.u, rows, new_rows, given.name, scale)
     return _matches(exact, rows >= 0, counts)
 
 
@@ -124,10 +125,10 @@ def _find(vectors: WordVectors, words: Sequence[str]) -> tuple[np.ndarray, np.nd
     return exact, rows
 
 
-def _set(table: Tensor, vectors: WordVectors, rows: np.ndarray, new_rows: str, name: str) -> None:
-    """Copy the found rows (V,) into a table; the others are left, or set to the mean of the found ones."""
+def _set(table: Tensor, vectors: WordVectors, rows: np.ndarray, new_rows: str, name: str, scale: float = 1.0) -> None:
+    """Copy the found rows (V,), times scale, into a table; the others are left, or set to the mean of the found."""
     known, found = _matched(table, vectors, rows, name)
-    table[known] = found
+    table[known] = found.mul_(scale)
     if new_rows == "mean":
         table[~known] = _mean(found)
 

@@ -53,7 +53,7 @@ class Hardest(PoolSource):
 
     name = "hardest"
     Config = HardestConfig
-    traits = replace(PoolSource.traits, density="none", standard_layout=False,
+    traits = replace(PoolSource.traits, density="none", equal_total_weights=False,
                      sharing_limit="chooses for each row (negatives.inner.share_draws_by shares the pool)")
     config: HardestConfig
 

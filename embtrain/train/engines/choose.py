@@ -61,8 +61,12 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
         ("synthetic" in source.traits.components,
          f"negatives.source: {negatives.source}: its negatives are vectors, but the kernels need ids"),
         (not source.traits.standard_layout,
-         f"negatives.source: {negatives.source}: its draws are shared by a batch, or each row has its own total "
-         "weight; the kernels need draws according to negatives.share_draws_by with one total weight"),
+         f"negatives.source: {negatives.source}: its draws are shared by a batch; the kernels need draws according to "
+         "negatives.share_draws_by"),
+        (not source.traits.equal_total_weights
+         and not (isinstance(model, PAIR_MODELS) and compiled_pairs.takes_any_total_weight(loss, train)),
+         f"negatives.source: {negatives.source}: its draws have a total weight for each row; the kernels need the same "
+         "one for all, except those of pairs with hinges"),
         (negatives.share_draws_by == "batch", "negatives.share_draws_by: batch: there are no batches; share_draws_by: "
                                               "block is closest"),
         (negatives.share_draws_by == "block" and negatives.share_size > MAX_UNITS_PER_DRAW,

@@ -56,6 +56,8 @@ class CompiledStep(Engine):
     #: Tasks whose models the subclass trains, and the kind of device that it runs on.
     tasks: ClassVar[tuple[str, ...]] = ()
     device: ClassVar[str] = "cpu"
+    #: Losses that read the weights of the negatives, but not their sum M. Rows may then have different M.
+    losses_of_weights: ClassVar[tuple[str, ...]] = ()
     #: Units that share a draw, per value of negatives.share_draws_by; 0: one draw per row. Others:
     #: negatives.share_size.
     UNITS_PER_DRAW: ClassVar[dict[str, int]]
@@ -167,7 +169,8 @@ class CompiledStep(Engine):
     def _draw_terms(self, drawn: Negatives) -> DrawTerms:
         """What the update reads of a draw. UsageError if the total weight differs between pairs."""
         ids = cast(Tensor, drawn.ids)
-        corrects, total = self.loss.traits.needs_q != "no", drawn.total_weight
+        corrects = self.loss.traits.needs_q != "no"
+        total = None if self.loss.name in self.losses_of_weights else drawn.total_weight
         if total is not None and total.numel() != 1:
             raise UsageError(f"train.engine: fused needs one total weight for all pairs, but {self.source.name} has "
                              "one for each; use step")

@@ -22,10 +22,12 @@ from embtrain.models.base import ModelConfig
 from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.hierarchies.order import Order, OrderConfig
 from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.train.config import TrainConfig
 from embtrain.train.engines.compiled import CompiledStep
 
 LOSSES = ("order", "margin")
 HYPERBOLIC_LOSSES = ("hinged_softmax", "order", "sampled_softmax")
+LOSSES_OF_WEIGHTS = ("order", "margin", "hinged_softmax")  # read weights, but not their sum
 
 
 def why_not_fused_pairs(
@@ -43,11 +45,17 @@ def why_not_fused_pairs(
     ]
 
 
+def takes_any_total_weight(loss: LossConfig, train: TrainConfig) -> bool:
+    """Whether rows may differ in the total weight of their negatives: the loss does not read it."""
+    return loss.name in LOSSES_OF_WEIGHTS and train.device == "cpu"
+
+
 class CompiledPairs(CompiledStep):
     """Compiled step of order embeddings, and of points in hyperbolic space."""
 
     tasks = ("pairs",)
     model: HierarchyModel
+    losses_of_weights = LOSSES_OF_WEIGHTS
     UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 1, "window": 1}
 
     def _query(self, block: Any, vectors: bool) -> Query:

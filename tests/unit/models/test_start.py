@@ -16,6 +16,7 @@ from embtrain.common.files import read_json
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run import stored
+from embtrain.models.hierarchies.cone import Cone, min_norm
 from embtrain.models.words.skipgram import SkipGram
 
 pytestmark = pytest.mark.long
@@ -152,3 +153,25 @@ def test_frozen_rows_have_no_gradient() -> None:
     assert (gradients[1][2] == 0).all() and gradients[0][2].abs().max() > 0
     gradients[0][2] = 0
     assert torch.equal(gradients[0], gradients[1])
+
+
+def test_concepts_start_from_scaled_vectors(place: Path) -> None:
+    """In their direction, at least at the smallest norm of a cone; other concepts start as without given vectors."""
+    sets = ["train.epochs=1", "train.threads=1", "model.dim=6", "train.chunk=16", "train.batch=8", "pairs.valid=3",
+            "pairs.test=3", "evaluate.resamples=0", RATE]
+
+    def fit_cones(out: str, *more: str) -> dict[str, np.ndarray]:
+        run = experiment.fit(experiment.resolve(None, model="cone", corpus=str(place / "pairs.tsv"),
+                                                sets=[*sets, *more]), place / out)
+        parts = stored.open_run(run.folder)
+        assert isinstance(parts.model, Cone)
+        return dict(zip(parts.task.candidate_names(), parts.model.x.detach().numpy(), strict=True))
+
+    file = given(place, ["c1", "c2", "elsewhere"])
+    rows, random = vector_files.read(file).table, fit_cones("random")
+    scaled = fit_cones("scaled", f"train.start={file}", "model.start_scale=0.5")
+    smallest = min_norm(0.1)
+    assert np.linalg.norm(rows[0]) / 2 < smallest < np.linalg.norm(rows[1]) / 2
+    np.testing.assert_allclose(scaled["c1"], rows[0] * smallest / np.linalg.norm(rows[0]), atol=1e-6)
+    np.testing.assert_allclose(scaled["c2"], rows[1] / 2, atol=1e-6)
+    np.testing.assert_allclose(scaled["c3"], random["c3"], atol=1e-6)

@@ -274,7 +274,7 @@ def test_draws_of_another_shape_are_rejected_before_training(name: str) -> None:
     source_class, loss = sources.find(name), losses.find("logistic").Config()
     config = source_class.Config(source=name)
     assert engine.why_not_fused(SkipGramConfig(), source_class, config, loss, TrainConfig(), True)[0].startswith(
-        f"negatives.source: {name}: its draws")
+        f"negatives.source: {name}: its draws ")
     assert engine.choose(SkipGramConfig(), source_class, config, loss, TrainConfig())[0].engine == "autograd"
 
 

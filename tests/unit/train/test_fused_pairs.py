@@ -54,7 +54,12 @@ def rows(n: int = 12) -> PairBatch:
 @pytest.mark.parametrize("keys", [
     {}, {"optimizer": "sgd"}, {"loss": "margin"}, {"orthant": "abs"}, {"total_weight": 2.0}, {"filter": "observed"},
     {"share_draws_by": "block", "share_size": 3}, {"replacement": False},
-    {"source": "unigram", "share_draws_by": "window"}, {"model": PoincareConfig(dim=D), "loss": "sampled_softmax"},
+    {"source": "unigram", "share_draws_by": "window"},
+    {"source": "hardest", "choose": "hardest", "top": 8, "inner": {"source": "uniform", "k": 30}},
+    {"source": "hardest", "choose": "violation", "k": 2, "inner": {"source": "uniform", "k": 30}, "loss": "margin"},
+    {"source": "hardest", "choose": "violation", "k": 2, "inner": {"source": "uniform", "k": 30},
+     "model": ShadowConeConfig(dim=D, start=0.5), "loss": "hinged_softmax"},
+    {"model": PoincareConfig(dim=D), "loss": "sampled_softmax"},
     {"model": PoincareConfig(dim=D), "loss": "sampled_softmax", "total_weight": 3.0, "filter": "observed"},
     {"model": ConeConfig(dim=D, start=0.5), "optimizer": "sgd"},
     {"model": ShadowConeConfig(dim=D, start=0.5), "loss": "hinged_softmax", "filter": "observed"},
