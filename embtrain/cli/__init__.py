@@ -31,8 +31,10 @@ def main() -> NoReturn:
 def run() -> int:
     """Run sys.argv in this process and return the exit code; signal handlers and streams are not replaced."""
     from embtrain.cli import entry_point
+    from embtrain.common import machine
 
-    return entry_point.run()
+    with machine.unfrozen_at_end():
+        return entry_point.run()
 
 
 __all__ = ["main", "run"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from embtrain.cli import continuation, experiments, limits, options, own_files, prediction, vectors
+from embtrain.common import machine
 from embtrain.common.errors import UsageError
 from embtrain.common.terminal import data_line, note, plain, show, width
 
@@ -89,20 +90,22 @@ def fit(
     as_json: options.Json = False,
 ) -> None:
     """Train, evaluate and report."""
-    from embtrain import experiment
-    from embtrain.train.group import launch
+    with machine.paused_collector():
+        from embtrain import experiment
+        from embtrain.experiment import fit as train, resolve
+        from embtrain.train.group import launch
 
     options.configure_output(quiet)
     short = options.short_sets(epochs, dim)
     with launch.join() as group:
-        settings = experiment.resolve(negatives, model, corpus, loss, config, [*short, *(overrides or [])], seed,
-                                      threads, device, {f"--set {text}": flag for text, flag in short.items()}, tuned)
+        settings = resolve(negatives, model, corpus, loss, config, [*short, *(overrides or [])], seed, threads, device,
+                           {f"--set {text}": flag for text, flag in short.items()}, tuned)
         if dry_run:
             if group.is_first:
                 plan = experiment.plan(settings, group, out)
                 options.emit(plan.tree(), as_json, lambda: plan)
             return
-        run = experiment.fit(settings, out) if group.size == 1 else experiment.fit_in_group(settings, out, group)
+        run = train(settings, out) if group.size == 1 else experiment.fit_in_group(settings, out, group)
         if group.is_first:
             options.emit_run(run, as_json)
 
@@ -110,12 +113,14 @@ def fit(
 @app.command()
 def resume(run: options.RunFolder, quiet: options.Quiet = False, as_json: options.Json = False) -> None:
     """Resume an interrupted run from its last complete checkpoint."""
-    from embtrain import experiment
-    from embtrain.train.group import launch
+    with machine.paused_collector():
+        from embtrain import experiment
+        from embtrain.experiment import resume as train_on
+        from embtrain.train.group import launch
 
     options.configure_output(quiet)
     with launch.join() as group:
-        resumed = experiment.resume(run) if group.size == 1 else experiment.resume_in_group(run, group)
+        resumed = train_on(run) if group.size == 1 else experiment.resume_in_group(run, group)
         if group.is_first:
             options.emit_run(resumed, as_json)
 
@@ -143,13 +148,14 @@ def evaluate(
     as_json: options.Json = False,
 ) -> None:
     """Evaluate a run or a vector file on benchmarks."""
-    from embtrain import experiment
-    from embtrain.report import table
+    with machine.paused_collector():
+        from embtrain.experiment import evaluate as score
+        from embtrain.report import table
 
     options.configure_output(quiet)
     names = [name for text in on or [] for name in
              ([text] if Path(text).exists() else options.names(text, "--on") or [])]
-    rows = experiment.evaluate(path, names, overrides or (), *options.read_options(limit, encoding))
+    rows = score(path, names, overrides or (), *options.read_options(limit, encoding))
     options.emit([row._asdict() for row in rows], as_json, lambda: table(rows))
 
 

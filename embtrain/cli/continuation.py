@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from embtrain.cli import options
+from embtrain.common import machine
 
 
 def continue_run(
@@ -28,8 +29,9 @@ def continue_run(
     as_json: options.Json = False,
 ) -> None:
     """Train a run further on another text, in a new run folder."""
-    from embtrain import experiment
-    from embtrain.experiment import continuation
+    with machine.paused_collector():
+        from embtrain import experiment
+        from embtrain.experiment import continuation
 
     options.configure_output(quiet)
     if dry_run:

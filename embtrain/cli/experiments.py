@@ -10,6 +10,7 @@ import typer
 
 from embtrain.cli import options
 from embtrain.cli.options import names
+from embtrain.common import machine
 from embtrain.common.errors import UsageError
 from embtrain.common.terminal import plain
 
@@ -73,7 +74,8 @@ def compare(
 
     The report contains which is better, with what certainty and at what cost.
     """
-    from embtrain.experiment.comparison import compare as comparing, failures, search_space
+    with machine.paused_collector():
+        from embtrain.experiment.comparison import compare as comparing, failures, search_space
 
     options.configure_output(quiet)
     loss_names = None if losses is None else \

@@ -27,6 +27,7 @@ from embtrain.common.progress import Progress
 from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LikelihoodConfig
 from embtrain.evaluate.statistics.intervals import UNBOUNDED, UNIT, mean_intervals
+from embtrain.kernels.scoring import softmax_ranks
 
 HITS = (1, 10, 100)
 METRICS = ("log_likelihood", "mrr", *(f"hits@{k}" for k in HITS))
@@ -36,7 +37,6 @@ COSINES = ("similarity_right", "similarity_wrong", "similarity_target")  # see t
 NO_SCORES = (LOG_Z[0], "learned_log_z", "log_sum_mean", *COSINES)  # neither higher nor lower is better
 CENTRES = 50  # neighbouring centres per cluster
 MAX_SCORES_HELD = 1 << 22  # scores in memory at once
-_MAX_SCORES_CACHED = 1 << 18
 
 
 def higher_better(metric: str) -> bool:
@@ -111,9 +111,8 @@ def mean_scores(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np
 def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = MAX_SCORES_HELD) -> PairRanks:
     """Log p and rank of each pair's target, and log Z of its context. Arguments are those of `heldout`."""
     queries, query_id = query.unique()
-    one_pair_each = query.query_id is None             # one query per pair: the rows of z are the pairs
-    n_pairs = torch.bincount(query_id, minlength=len(queries)).tolist()
-    pairs_by_query = [] if one_pair_each else torch.argsort(query_id, stable=True).split(n_pairs)
+    order = torch.argsort(query_id, stable=True)                                    # the pairs, by query
+    first = [0, *torch.bincount(query_id, minlength=len(queries)).cumsum(0).tolist()]   # (Q+1,) offsets in `order`
     log_p = torch.empty(len(query), dtype=torch.float64, device=query_id.device)
     rank, log_z = torch.empty_like(log_p), torch.empty_like(log_p)
     start, n_queries, V = 0, 1, 0  # the first query alone, to learn V
@@ -122,59 +121,48 @@ def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = MA
         stop = min(start + n_queries, len(queries))
         scores = logits(queries.rows(slice(start, stop)))                                  # (q, V)
         V = scores.shape[1]
-        # Few rows or pairs at a time: they stay in the cache, which is several times faster.
-        at_once = max(1, _MAX_SCORES_CACHED // V)
-        n_rows = min(at_once, stop - start) if scores.device.type == "cpu" else stop - start
-        shifted, exp = (scores.new_empty(n_rows, V) for _ in range(2))     # reused: fresh memory costs page faults
-        for first in range(start, stop, n_rows):
-            last = min(first + n_rows, stop)
-            z = scores[first - start:last - start]                                         # (r, V)
-            # Shift in z's own precision, exact near the maximum: next to 1e9, float32 has no digit left for log Σ.
-            top = z.amax(1, keepdim=True)                                                  # (r, 1)
-            top = torch.where(top.isfinite(), top, 0.0)
-            z = torch.sub(z, top, out=shifted[:last - first])
-            # `logsumexp` gives the same bits, but subtracts a maximum that is 0 here, in twice the time.
-            log_partition = torch.exp(z, out=exp[:last - first]).sum(1).log().double()     # (r,) of shifted scores
-            log_z_rows = log_partition + top[:, 0].double()
-            if one_pair_each:
-                log_z[first:last] = log_z_rows
-                log_p[first:last], rank[first:last] = _log_prob_and_rank(z, log_partition, query.target[first:last])
-            for i, pairs in enumerate(pairs_by_query[first:last]):
-                log_z[pairs] = log_z_rows[i]
-                for part in pairs.split(at_once):
-                    log_p[part], rank[part] = _log_prob_and_rank(z[i], log_partition[i], query.target[part])
+        pairs = order[first[start]:first[stop]]
+        measure = _by_kernel if scores.device.type == "cpu" and scores.dtype == torch.float32 else _by_torch
+        log_p[pairs], rank[pairs], log_z[pairs] = measure(
+            scores, [offset - first[start] for offset in first[start:stop + 1]], query.target[pairs])
         progress.add(stop - start)
         start, n_queries = stop, max(1, chunk_cells // V)
     progress.close()
     return PairRanks(log_p.cpu().numpy(), rank.cpu().numpy(), log_z.cpu().numpy(), V, len(queries))
 
 
-def _log_prob_and_rank(z: Tensor, log_z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Log p and rank of targets (p,), from z (V,) of one query, or (p, V) of a query each."""
-    target_score = z[target] if z.ndim == 1 else z.gather(1, target.unsqueeze(1)).squeeze(1)          # (p,)
-    return target_score.double() - log_z, _rank(z, target_score)
+def _by_kernel(scores: Tensor, first: list[int], target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log p, rank and log Z (p,) of target[first[i]:first[i + 1]] in row i of scores (q, V), float32 on the CPU."""
+    offsets = np.array(first, np.int64)
+    top, log_sum, score, better, equal = map(torch.from_numpy, softmax_ranks.measure(
+        scores.contiguous().numpy(), offsets, target.contiguous().numpy(), torch.get_num_threads()))
+    row = torch.from_numpy(np.repeat(np.arange(len(scores)), np.diff(offsets)))                       # (p,)
+    return score - log_sum[row], _realistic(better, equal, score, scores.shape[1]), (log_sum + top)[row]
+
+
+def _by_torch(scores: Tensor, first: list[int], target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same as `_by_kernel` for any device and dtype."""
+    # Shift in the scores' own precision, exact near the maximum: next to 1e9, float32 has no digit left for log Σ.
+    top = scores.amax(1, keepdim=True)                                                     # (q, 1)
+    top = torch.where(top.isfinite(), top, 0.0)
+    z = scores - top
+    log_sum = z.exp().sum(1).log().double()                                                # (q,) of shifted scores
+    row = torch.repeat_interleave(torch.arange(len(z)), torch.tensor(first).diff()).to(z.device)          # (p,)
+    log_p, rank = (torch.empty(len(target), dtype=torch.float64, device=z.device) for _ in range(2))
+    for part in torch.arange(len(target), device=z.device).split(len(z)):                  # no more rows than scores
+        of_target = z[row[part]]                                                           # (r, V)
+        score = of_target.gather(1, target[part].unsqueeze(1)).squeeze(1)                  # (r,)
+        log_p[part], rank[part] = score.double() - log_sum[row[part]], _rank(of_target, score)
+    return log_p, rank, (log_sum + top[:, 0].double())[row]
 
 
 def _rank(z: Tensor, target_score: Tensor) -> Tensor:
-    """Realistic rank (p,) of target_score (p,) in z: (V,), or one row each, (p, V)."""
-    if z.device.type == "cpu":
-        return torch.from_numpy(_rank_by_counts(z.numpy(), target_score.numpy()))
-    return _rank_by_sums(z, target_score)
-
-
-def _rank_by_counts(z: NDArray[np.floating], target_score: NDArray[np.floating]) -> NDArray[np.float64]:
-    """One target at a time: on the CPU PyTorch takes eight times as long to sum a comparison."""
-    rank = np.empty(len(target_score))
-    for i, score in enumerate(target_score):
-        row = z if z.ndim == 1 else z[i]
-        better, equal = np.count_nonzero(row > score), np.count_nonzero(row == score)          # equal: with the target
-        rank[i] = len(row) if np.isnan(score) else 1 + better + (equal - 1) / 2
-    return rank
-
-
-def _rank_by_sums(z: Tensor, target_score: Tensor) -> Tensor:
-    """All targets at once, for a GPU."""
+    """Realistic rank (r,) of target_score (r,), one in each row of z (r, V)."""
     better = (z > target_score[:, None]).sum(1)
-    not_worse = (z >= target_score[:, None]).sum(1)  # counts the target itself
-    worst = torch.full_like(target_score, z.shape[-1], dtype=torch.float64)
-    return torch.where(target_score.isnan(), worst, 1 + better + (not_worse - better - 1).double() / 2)
+    equal = (z == target_score[:, None]).sum(1)                                            # with the target itself
+    return _realistic(better, equal, target_score, z.shape[1])
+
+
+def _realistic(better: Tensor, equal: Tensor, score: Tensor, V: int) -> Tensor:
+    """Rank (r,) of targets from their counts (r,); the last if their own score is NaN."""
+    return torch.where(score.isnan(), float(V), 1 + better + (equal - 1).double() / 2)

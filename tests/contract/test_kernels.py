@@ -27,6 +27,7 @@ OUT_OF_RANGE_TESTS = {"adasum": "test_invalid_arguments_are_rejected_before_any_
                       "hyperbolic": "test_out_of_range_ids_are_rejected_before_any_write",
                       "order": "test_out_of_range_ids_are_rejected_before_any_write",
                       "ranking": "test_invalid_arguments_are_rejected",
+                      "softmax_ranks": "test_invalid_arguments_are_rejected",
                       "reinforce": "test_mismatched_arguments_are_rejected",
                       "int8_rows": "test_mismatched_arguments_are_rejected_before_any_write",
                       "scan": "test_invalid_types_are_rejected",

@@ -30,8 +30,17 @@ from embtrain.common.errors import DataError, UsageError
 CORPUS = "english-18m"
 COMMAND = "from embtrain.cli import main; main()"  # as the installed command
 REACHED = 86                                       # exit code of a process that reaches its first update
-UNTIL_UPDATE = f"import os; from embtrain.train.loop import Trainer; " \
-               f"Trainer.run_step = lambda *_, **__: os._exit({REACHED}); {COMMAND}"
+# The command itself imports the training loop; the process replaces the update when the command sets up its output.
+UNTIL_UPDATE = f"""
+import os
+from embtrain.cli import main, options
+def configure_output(quiet, configure=options.configure_output):
+    from embtrain.train.loop import Trainer
+    Trainer.run_step = lambda *_, **__: os._exit({REACHED})
+    configure(quiet)
+options.configure_output = configure_output
+main()
+"""
 CASES: dict[str, tuple[str, ...]] = {  # code and the words after it
     "import": ("import embtrain",), "help": (COMMAND, "--help"), "fit-help": (COMMAND, "fit", "--help"),
     "fit": (UNTIL_UPDATE, "fit", "--negatives", "sgns", "--out", "run")}

@@ -160,11 +160,11 @@ def _unknown_keys(strategy: Mapping[str, Any], model: str) -> list[str]:
 
     In a user's own file this key may be a typo, which `build` reports.
     """
-    if model not in models.names():
+    try:
+        config, task = models.find(model).Config, tasks.find_for_model(model)
+    except UsageError:                                       # `_build` reports it with its place
         return []
-    task = tasks.find_for_model(model)
-    known: dict[str, type[Section]] = {"model": models.find(model).Config, task.section: task.Config,
-                                       "evaluate": task.Evaluate}
+    known: dict[str, type[Section]] = {"model": config, task.section: task.Config, "evaluate": task.Evaluate}
     unknown: list[str] = []
     for section, keys in strategy.items():
         if section in known and isinstance(keys, dict):

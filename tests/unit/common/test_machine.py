@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -155,3 +157,37 @@ def test_waiting_threads_sleep_soon_unless_configured_otherwise(theirs: dict[str
     done = subprocess.run([sys.executable, "-c", "import embtrain, torch"], text=True, capture_output=True, check=True,
                           env=env | theirs | {"OMP_DISPLAY_ENV": "verbose"})
     assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == {looks}
+
+
+class _Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_imports_pause_the_collector_and_freeze_what_exists(is_enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        with machine.unfrozen_at_end():
+            with pytest.raises(KeyError), machine.paused_collector():  # restored after an error too
+                assert not gc.isenabled()
+                cycle = weakref.ref(_Cycle())
+                raise KeyError
+            assert gc.isenabled() == is_enabled
+            gc.collect()
+            assert cycle() is not None                                  # frozen: never visited
+        gc.collect()
+        assert cycle() is None and gc.get_freeze_count() == 0
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_objects_that_the_caller_froze_stay_frozen() -> None:
+    gc.freeze()
+    try:
+        with machine.unfrozen_at_end(), machine.paused_collector():
+            pass
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()

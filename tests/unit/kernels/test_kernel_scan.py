@@ -55,6 +55,21 @@ def test_core_scans_like_the_reference(pieces: list[tuple[bytes, int]], lower: b
         assert known == len(reference_result)
 
 
+@needs_core
+@pytest.mark.parametrize("mode", [kernel.WHITESPACE, kernel.WORDS, kernel.VERBATIM])
+def test_words_and_lines_that_cross_groups_of_the_core(mode: int) -> None:
+    """The core finds words in groups of a few hundred bytes; some of these are longer."""
+    pieces = [*(x.encode() for x in NASTY), *BROKEN, b"q" * 300, b"q" * 999, b" " * 300, b"\n" * 300, b" a" * 99]
+    chosen = np.random.default_rng(mode).integers(0, len(pieces), 4000)
+    data = b"".join(pieces[i] for i in chosen)
+    for length in (len(data), len(data) - len(data) % 64, 1 << 12):
+        core, known = kernel.Types(), reference.ReferenceTypes()
+        a, b = (x.scan(data[:length], mode, True, 2, 400) for x in (core, known))
+        assert a.types.tolist() == b[0].tolist() and a.ends.tolist() == b[1].tolist() and a[2:] == b[2:]
+        assert [x.tolist() if isinstance(x, np.ndarray) else x for x in core.since(0)] == [
+            x.tolist() if isinstance(x, np.ndarray) else x for x in known.since(0)]
+
+
 @pytest.mark.parametrize("word", ["É", "É" * 20])
 def test_a_foreign_word_differs_from_its_verbatim_form(word: str) -> None:
     types = kernel.Types()

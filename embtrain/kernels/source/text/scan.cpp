@@ -5,7 +5,7 @@
 // once per distinct word.
 //
 // A chunk of text is first turned into bitmaps, one bit per byte (inside a word, beyond ASCII, end of a line). Words
-// are then found by counting zeros, without a branch per letter.
+// are then the runs of ones, found without a branch per letter.
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,6 +15,16 @@
 #include "core/core.h"
 #include "text/bitmaps.h"
 #include "text/word_types.h"
+
+namespace {
+
+// A word of a group: all of a group's places in the hash table are prefetched before the first is read.
+struct Pending {
+    Slot key;
+    const uint8_t* x;
+};
+
+}  // namespace
 
 extern "C" EMBTRAIN_API int embtrain_text_open(void** out) {
     Types* types = new (std::nothrow) Types;
@@ -52,31 +62,44 @@ extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, i
     (mode == WORDS ? classify<WORDS> : mode == WHITESPACE ? classify<WHITESPACE> : classify<VERBATIM>)(
         x, n, lower != 0, types.lowered, inside, high, line);
     if (mode == WORDS) split_foreign(x, n, lower != 0, inside, high);
-    // a line that ends here may have begun in the previous chunk
-    int64_t words = 0, lines = 0, n_long = 0, n_short = 0, last = -1;
-    for (int64_t i = 0; i < n;) {
-        const int64_t begin = inside.next_set(i, n), end = inside.next_clear(begin, n), size = end - begin;
-        if (words > last && line.any(i, begin)) ends[lines++] = last = words;
-        i = end;
-        int64_t number;
-        if (size == 0) {
-            break;
-        } else if (high.any(begin, end)) {
-            uint8_t padded[SHORT] = {0};  // never read past the text
-            if (size <= SHORT) std::memcpy(padded, x + begin, size_t(size));
-            number = types.find_or_add(size <= SHORT ? padded : x + begin, size, true);
-        } else if (mode != WORDS || (size >= shortest && size <= longest)) {
-            number = types.find_or_add(types.lowered + begin, size, false);
-        } else {
-            (size < shortest ? n_short : n_long) += size;
-            continue;
+    const bool has_high = high.next_set(0, n) < n;
+    Edges edges(inside.word, n / 64 + 1);
+    Pending pending[Edges::ROOM / 2 + 1];
+    int64_t words = 0, lines = 0, n_long = 0, n_short = 0, last = -1, i = 0;
+    while (edges.next()) {
+        int count = 0;
+        for (int edge = 0; edge + 1 < edges.count; edge += 2) {
+            const int64_t begin = edges.position[edge], end = edges.position[edge + 1], size = end - begin;
+            // a line that ends here may have begun in the previous chunk
+            if (words + count > last && line.any(i, begin)) ends[lines++] = last = words + count;
+            i = end;
+            Pending& word = pending[count];
+            if (has_high && high.any(begin, end)) {
+                uint8_t padded[SHORT] = {0};  // never read past the text
+                if (size <= SHORT) std::memcpy(padded, x + begin, size_t(size));
+                word.x = x + begin;
+                word.key = Slot::key(size <= SHORT ? padded : word.x, size, true);
+            } else if (mode != WORDS || (size >= shortest && size <= longest)) {
+                word.x = types.lowered + begin;
+                word.key = Slot::key(word.x, size, false);
+            } else {
+                (size < shortest ? n_short : n_long) += size;
+                continue;
+            }
+            types.prefetch(word.key);
+            count++;
         }
-        if (number < 0) return NO_MEMORY;
-        ids[words++] = int32_t(number);
+        for (int j = 0; j < count; j++) {
+            const int64_t number = types.find_or_add(pending[j].key, pending[j].x);
+            if (number < 0) return NO_MEMORY;
+            ids[words++] = int32_t(number);
+        }
     }
+    if (i < n && words > last && line.any(i, n)) ends[lines++] = words;
     counts[0] = words;
     counts[1] = lines;
-    counts[2] = mode == VERBATIM ? 0 : int64_t(std::count(x, x + n, uint8_t(0)));
+    const bool has_nul = mode != VERBATIM && std::memchr(x, 0, size_t(n));
+    counts[2] = has_nul ? int64_t(std::count(x, x + n, uint8_t(0))) : 0;
     counts[3] = counts[4] = 0;
     if (mode == WORDS) count_left_out(x, n, counts + 3, counts + 4);
     counts[5] = n_long;
