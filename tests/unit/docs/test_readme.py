@@ -19,7 +19,7 @@ from gensim.test.utils import datapath
 from helpers.docs_scripts import script
 from helpers.in_process import Here, replace_processes
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
+pytestmark = pytest.mark.long
 
 play = script("play")
 ROOT = Path(__file__).resolve().parents[3]

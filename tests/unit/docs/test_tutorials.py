@@ -21,7 +21,7 @@ from embtrain.common import registry
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core.loader import core
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
+pytestmark = pytest.mark.long
 
 PAGES = [page for page in sorted((DOCS / "guide" / "tutorials").glob("*.md")) if page.stem != "index"]
 WALKS = [page for page in sorted((DOCS / "guide" / "walkthroughs").glob("*.md")) if page.stem != "index"]
