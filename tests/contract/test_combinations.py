@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from helpers.looped import looped
 from helpers.source_worlds import CASES, VECTORS, Table, TableBatch, source
 
 from embtrain.common.candidate_lists import CandidateLists, FixedLists
@@ -88,7 +89,7 @@ def cost_of(loss: str, problem: ProblemSpec) -> Loss:
     return loss_class(loss_class.Config(name=loss_class.name, **LOSSES[loss][1]), problem)
 
 
-@pytest.mark.parametrize("case", CASES)
+@looped("case", CASES)
 def test_incompatible_pairs_are_listed(case):
     problem, _ = board()
     model, samplers = Table(problem), {}

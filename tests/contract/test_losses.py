@@ -327,7 +327,7 @@ def test_every_loss_has_a_case():
     assert set(names()) == {case.name for case in EXPECTED}
 
 
-@pytest.mark.parametrize("name", sorted({case.name for case in EXPECTED}))
+@looped("name", sorted({case.name for case in EXPECTED}))
 def test_every_loss_has_its_name_and_describes_its_settings(name):
     loss = find(name)
     assert loss.name == name and loss.__module__.startswith("embtrain.losses.") and loss.__module__.endswith(f".{name}")

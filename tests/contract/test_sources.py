@@ -13,6 +13,7 @@ from functools import partial
 
 import pytest
 import torch
+from helpers.looped import looped
 from helpers.source_worlds import (
     CASES,
     OF_PAIRS,
@@ -101,7 +102,7 @@ def test_every_source_has_a_case_and_every_case_a_source():
     assert {case.split()[0] for case in CASES} == set(base.names())
 
 
-@pytest.mark.parametrize("name", base.names())
+@looped("name", base.names())
 def test_it_has_an_equation_a_reference_and_a_strategy(name):
     module = inspect.getmodule(base.find(name))
     assert module is not None and module.__doc__
@@ -211,7 +212,7 @@ def test_learning_ignores_the_costs_of_false_negatives(case):
     states.masked_costs(case_of(case))
 
 
-@pytest.mark.parametrize("case", DRAWING)
+@looped("case", DRAWING)
 def test_the_total_weight_is_split_among_negatives_or_rejected(case):
     sampler = source(case)
     if not sampler.traits.supports_total_weight or not sampler.config.replacement:
@@ -320,7 +321,7 @@ def test_a_memory_goes_on_with_other_candidates() -> None:
     assert torch.equal(later.count, torch.bincount(later.targets, minlength=V)) and int(later.count.sum()) == 50
 
 
-@pytest.mark.parametrize("case", LEARNERS)
+@looped("case", LEARNERS)
 def test_only_a_self_critical_baseline_draws_probes(case):
     sampler = trained(source(case), FEW_STEPS)
     drawn = sampler.draw(query(), 4, TableView())

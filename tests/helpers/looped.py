@@ -7,14 +7,18 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from _pytest.mark import ParameterSet
+
 
 def looped(names: str, values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Parametrize like pytest.mark.parametrize, but call the test for all cases in one test.
 
     pytest needs several milliseconds for each test, more than a cheap case. The error of a case names the case. The
-    cases share the fixtures of the test.
+    cases share the fixtures of the test. A case has no marks: pytest.param is an error.
     """
     arguments = [name.strip() for name in names.split(",")]
+    values = list(values)
+    assert not any(isinstance(value, ParameterSet) for value in values), f"{names}: pytest.param"
     cases = [dict(zip(arguments, value if len(arguments) > 1 else [value], strict=True)) for value in values]
     assert cases, f"{names}: no case"
 

@@ -33,7 +33,7 @@ def test_an_error_names_its_case_and_ends_the_loop() -> None:
     assert calls == [(1, "x"), (2, "x"), (3, "x"), (1, "y"), (2, "y")]
 
 
-@pytest.mark.parametrize("values", [[], [1], [(1, 2, 3)]])
-def test_no_case_or_a_wrong_number_of_values_is_an_error(values: list[object]) -> None:
+@looped("values", [[], [1], [(1, 2, 3)], [pytest.param(1, 2)]])
+def test_no_case_a_wrong_number_of_values_and_marks_are_errors(values: list[object]) -> None:
     with pytest.raises((AssertionError, TypeError, ValueError)):
         looped("a, b", values)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.looped import looped
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "embtrain"
@@ -297,7 +298,7 @@ def forbidden(text: str, name: str = "<planted>") -> list[str]:
     return [f"{number}: {fault}" for number, fault in sorted(faults)]
 
 
-@pytest.mark.parametrize("line", [
+@looped("line", [
     "import pickle", "from pickle import loads", "import joblib as j", "import random", "from random import choice",
     "x = yaml.load(file)", "from yaml import load", "x = yaml.unsafe_load(file)", "archive.extractall(folder)",
     "open_it(path).extractall()", "eval(text)", "exec(text)", "x = torch.load(path, weights_only=True)",
@@ -311,7 +312,7 @@ def test_a_planted_line_is_found(line: str) -> None:
     assert len(forbidden(f"'''Doc.'''\n{line}\n")) == 1
 
 
-@pytest.mark.parametrize("line", [
+@looped("line", [
     "model.eval()", "re.compile('a')", "yaml.safe_load(text)", "np.load(path, allow_pickle=False)",
     "torch.rand(3, generator=g)", "x.uniform_(0, 1, generator=g)", "rng.random(3)", "from numpy.random import PCG64",
     "KeyedVectors.load_word2vec_format(path)", "url.startswith('https://')", "SVG = 'http://www.w3.org/2000/svg'",

@@ -9,6 +9,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
+from helpers.looped import looped
 
 import embtrain
 from embtrain import experiment
@@ -187,9 +188,9 @@ EDGES = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)]
 DIRECTED = [(0, 1), (1, 2), (0, 2), (1, 3), (2, 0), (3, 0), (3, 1), (2, 3), (1, 1), (3, 4), (4, 0)]
 
 
-@pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5)])
+@looped("directed", [False, True])
+@looped("weighted", [False, True])
+@looped("p, q", [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5)])
 def test_steps_follow_the_distribution_of_node2vec(directed: bool, weighted: bool, p: float, q: float) -> None:
     """The frequencies of sampled steps against the exact π(x | t, v)."""
     graph = nx.DiGraph() if directed else nx.Graph()

@@ -184,7 +184,7 @@ def placeholders(line: str) -> bool:
     return bool(re.search(r"\b[A-Z]{3,}\b", line))
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in (
+@looped("page", ["README.md", *(f"docs/{name}.md" for name in (
     "index", "reference/formats", "choose/index", "choose/strategies", "reference/models", "how-to/data", "how-to/runs",
     "how-to/scale", "how-to/negatives",
     *(f"guide/tutorials/{name}" for name in ("words", "language", "walks", "labels", "graphs", "hierarchies"))))])
@@ -209,7 +209,7 @@ def test_commands_of_the_contributor_parse() -> None:
     assert {parsed(line)[0] for line in lines} >= {"fit"}
 
 
-@pytest.mark.parametrize("line", [
+@looped("line", [
     "embtrain fits", "embtrain fit --negative nce", "embtrain fit --negatives nice", "embtrain data fetch nothing",
     "embtrain fit --set text.windows=3", "embtrain evaluate x.txt --on wordsim", "embtrain data", "embtrain",
     "embtrain fit --seed x", "embtrain export runs/x --format word2vec", "embtrain fit --corpus x extra",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.looped import looped
 from scipy import stats
 from torch import Tensor
 
@@ -213,9 +214,9 @@ def by_hand(source: Ace, last: shared_draws.SharedDraw, drawn: Negatives, cost: 
     return a
 
 
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("importance", [True, False])
-@pytest.mark.parametrize("baseline", BASELINES)
+@looped("double", [False, True])
+@looped("importance", [True, False])
+@looped("baseline", BASELINES)
 def test_factors_match_the_formula(baseline: str, importance: bool, double: bool) -> None:
     source = build_source(double, baseline=baseline, importance=importance, clip=1.5, penalty=0.7)
     query = make_query(UNEVEN)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.bits import same
+from helpers.looped import looped
 from torch import Tensor
 
 from embtrain.common.errors import ResourceError, UsageError
@@ -241,8 +242,8 @@ LOOKING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", LOOKING)
-@pytest.mark.parametrize(("loss", "mask"), [("sampled_softmax", "target"), ("sampled_softmax ranking", "none")])
+@looped("case", LOOKING)
+@looped("loss, mask", [("sampled_softmax", "target"), ("sampled_softmax ranking", "none")])
 def test_source_that_reads_the_model_gives_the_same_update(case: str, loss: str, mask: str) -> None:
     source_class, cost = sources.find(case.split()[0]), losses.find("sampled_softmax")
     for block, v in ((APART, 600), (WINDOW, 7)):
@@ -318,9 +319,9 @@ class Given(NegativeSource):
                          origin=torch.tensor([[NOISE, GENERATOR, PROBE]], dtype=torch.int8))
 
 
-@pytest.mark.parametrize("learns_per_row", [False, True])
-@pytest.mark.parametrize("share", ["row", "window", "block"])
-@pytest.mark.parametrize(("loss", "mask"), [("logistic", "target"), ("nce context", "none"), ("margin", "observed")])
+@looped("learns_per_row", [False, True])
+@looped("share", ["row", "window", "block"])
+@looped("loss, mask", [("logistic", "target"), ("nce context", "none"), ("margin", "observed")])
 def test_source_that_learns_receives_the_same(share: str, loss: str, mask: str, learns_per_row: bool) -> None:
     """Weights of each draw, one log q for all, and a block whose negative is masked in some of its windows only."""
     result = []
@@ -406,7 +407,7 @@ def test_fixed_source_draws_ids_only(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the choice of the engine -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("change", "says"), [
+@looped("change, says", [
     ({"model.similarity": "cosine"}, "model.similarity"), ({"loss.penalty": 0.1}, "loss.penalty"),
     ({"train.clip": 1.0}, "train.clip"), ({"train.reduction": "mean"}, "train.reduction"),
     ({"train.device": "cuda:1"}, ""), ({"train.optimizer": "adam"}, "train.optimizer"),
