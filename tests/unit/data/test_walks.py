@@ -192,16 +192,19 @@ DIRECTED = [(0, 1), (1, 2), (0, 2), (1, 3), (2, 0), (3, 0), (3, 1), (2, 3), (1, 
 @looped("weighted", [False, True])
 @looped("p, q", [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5)])
 def test_steps_follow_the_distribution_of_node2vec(directed: bool, weighted: bool, p: float, q: float) -> None:
-    """The frequencies of sampled steps against the exact π(x | t, v)."""
+    """The frequencies of sampled steps in 20 copies of a graph against the exact π(x | t, v)."""
     graph = nx.DiGraph() if directed else nx.Graph()
     for i, (a, b) in enumerate(DIRECTED if directed else EDGES):
         graph.add_edge(a, b, weight=1.0 + i % 3 if weighted else 1.0)
     ends = np.array(list(graph.edges))
     weights = np.array([graph[a][b]["weight"] for a, b in graph.edges])
-    n = len(graph)
-    edges = walks.edges_from_pairs([str(v) for v in range(n)], ends, weights, directed, "g")
-    config = WalksConfig(per_node=600, length=12, p=p, q=q, directed=directed)
+    n, copies = len(graph), 20
+    ends = np.concatenate([ends + n * copy for copy in range(copies)])
+    edges = walks.edges_from_pairs([str(v) for v in range(n * copies)], ends, np.tile(weights, copies), directed, "g")
+    config = WalksConfig(per_node=30, length=12, p=p, q=q, directed=directed)
     table = np.concatenate(list(walks.draw_walks(edges, config)))
+    assert (table // n == table[:, :1] // n).all()
+    table %= n
     steps = np.zeros((n, n, n), np.int64)
     np.add.at(steps, (table[:, :-2], table[:, 1:-1], table[:, 2:]), 1)
     seen = {(int(t), int(v)) for t, v in np.argwhere(steps.sum(2))}
