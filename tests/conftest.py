@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import gc
 import os
 import signal
 import sys
@@ -88,6 +89,17 @@ def _no_charts_of_runs(request: pytest.FixtureRequest) -> None:
     """Modules that train runs have empty charts."""
     if request.node.get_closest_marker("long") is not None:
         request.getfixturevalue("empty_charts_of_module")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect tests without garbage collection, which later leaves out the modules and tests that stay to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
