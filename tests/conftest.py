@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import gc
 import os
 import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
 import pytest
 
@@ -48,20 +50,56 @@ def _fast_fsync() -> Iterator[None]:
         yield
 
 
-EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1"/>'
+def _empty_chart(key: str, about: str, *data: object) -> str:
+    from embtrain.report.format import plain
+
+    return f'<svg viewBox="0 0 1 1" role="img" aria-label={quoteattr(plain(about))} />'
+
+
+@contextlib.contextmanager
+def _without_charts() -> Iterator[None]:
+    from embtrain.report.charts import strategies, svg
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, names in ((svg, "lines whiskers"), (strategies, "banded spread against cost")):
+            for name in names.split():
+                patch.setattr(module, name, _empty_chart)
+        yield
 
 
 @pytest.fixture
 def empty_charts() -> Iterator[None]:
-    """Reports get charts without content. matplotlib takes 0.1 CPU seconds for each, and a run has about twenty.
+    """Reports get charts without content: matplotlib takes 0.1 CPU seconds for each, and a run has about twenty.
 
     tests/unit/report tests the content. Processes that a test starts draw their charts.
     """
-    from embtrain.report.charts import svg
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(svg.FigureCanvasSVG, "print_svg", lambda canvas, file, metadata: file.write(EMPTY))
+    with _without_charts():
         yield
+
+
+@pytest.fixture(scope="module")
+def empty_charts_of_module() -> Iterator[None]:
+    """The same for all tests and fixtures of a module."""
+    with _without_charts():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_charts_of_runs(request: pytest.FixtureRequest) -> None:
+    """Modules that train runs have empty charts."""
+    if request.node.get_closest_marker("long") is not None:
+        request.getfixturevalue("empty_charts_of_module")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect tests without garbage collection, which later leaves out the modules and tests that stay to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -10,6 +10,7 @@ import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ class Comparison(NamedTuple):
         return self.folder.relative_to(ROOT).as_posix()
 
 
+@cache
 def comparisons() -> list[Comparison]:
     """Return every comparison of docs/results, by name."""
     folders = sorted((path.parent for path in RESULTS.glob("comparisons/*/*/scores.csv")), key=lambda path: path.name)
@@ -71,6 +73,7 @@ def comparison(folder: Path) -> Comparison:
                       paper.read(file) if file.exists() else None)
 
 
+@cache
 def about() -> Mapping[str, Any]:
     """Return about.yaml: machine, dates, titles and notes that the rows do not contain."""
     return read_yaml(ROWS / "about.yaml").tree

@@ -53,7 +53,7 @@ def declared_use_of_counts(case: SourceCase) -> None:
     """A source without the trait uses_counts draws the same under other counts of the positives."""
     view, batch, drawn = TableView(), query(), []
     for counts in (torch.ones(V, dtype=torch.float64), torch.arange(V, 0, -1, dtype=torch.float64)):
-        source = trained(case.build(counts=counts))
+        source = trained(case.build(counts=counts), FEW_STEPS)
         found = source.draw(batch, source.config.k, view)
         drawn.append((drawn_values(found), found.log_q))
     (a, log_a), (b, log_b) = drawn

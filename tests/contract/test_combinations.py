@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from helpers.looped import looped
 from helpers.source_worlds import CASES, VECTORS, Table, TableBatch, source
 
 from embtrain.common.candidate_lists import CandidateLists, FixedLists
@@ -17,6 +18,7 @@ from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
+from embtrain.negatives.base import NegativeSource
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
@@ -78,20 +80,25 @@ def board() -> tuple[ProblemSpec, TableBatch]:
     return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=V, seed=5, lists=FixedLists(lists)), batch
 
 
-def components(case: str, loss: str, problem: ProblemSpec, mask: str | None = None) -> tuple[Table, object, Loss]:
-    usual, keys = LOSSES[loss]
+def sampler_of(case: str, problem: ProblemSpec, mask: str) -> NegativeSource:
+    return source(case, of=problem, filter=mask, k=8 if case != "none" else 4)
+
+
+def cost_of(loss: str, problem: ProblemSpec) -> Loss:
     loss_class = losses.find(loss.split()[0])
-    sampler = source(case, of=problem, filter=mask or usual, k=8 if case != "none" else 4)
-    return Table(problem), sampler, loss_class(loss_class.Config(name=loss_class.name, **keys), problem)
+    return loss_class(loss_class.Config(name=loss_class.name, **LOSSES[loss][1]), problem)
 
 
-@pytest.mark.parametrize(("case", "loss"), PAIRS)
-def test_incompatible_pairs_are_listed(case, loss):
+@looped("case", CASES)
+def test_incompatible_pairs_are_listed(case):
     problem, _ = board()
-    model, sampler, cost = components(case, loss, problem)
-    reasons = incompatibilities(sampler, cost, model)
-    assert bool(reasons) == (case in REFUSED[loss])
-    assert all(len(reason.splitlines()) == 1 and ":" in reason for reason in reasons)
+    model, samplers = Table(problem), {}
+    for loss, (mask, _) in LOSSES.items():
+        if mask not in samplers:
+            samplers[mask] = sampler_of(case, problem, mask)
+        reasons = incompatibilities(samplers[mask], cost_of(loss, problem), model)
+        assert bool(reasons) == (case in REFUSED[loss]), loss
+        assert all(len(reason.splitlines()) == 1 and ":" in reason for reason in reasons), loss
 
 
 def test_number_of_combinations_that_run():
@@ -104,14 +111,14 @@ def test_number_of_combinations_that_run():
                                             ("alpha_nce", "target"), ("softmax", "observed")])
 def test_a_mask_incompatible_with_the_loss_is_rejected(loss, mask):
     problem, _ = board()
-    model, _, cost = components("unigram", loss, problem)
+    model, cost = Table(problem), cost_of(loss, problem)
     sampler = source("every" if loss == "softmax" else "unigram", of=problem, filter=mask)
     assert any("negatives.filter" in reason for reason in incompatibilities(sampler, cost, model))
 
 
 def test_a_geometry_incompatible_with_the_source_is_rejected(monkeypatch):
     problem, _ = board()
-    model, sampler, cost = components("unigram", "logistic", problem)
+    model, sampler, cost = Table(problem), sampler_of("unigram", problem, "target"), cost_of("logistic", problem)
     monkeypatch.setattr(sampler, "traits", replace(sampler.traits, geometry=frozenset({"l1"})))
     assert any("one of l1" in reason for reason in incompatibilities(sampler, cost, model))
 
@@ -131,16 +138,23 @@ STUCK |= {(case, loss) for case in ("adversarial_tree", "adversarial_tree fitted
           for loss in ("logistic", "gbce", "nce", "order")}
 
 
-#: The first case of each source; the others learn in make test-slow AREA=samplers.
-FIRST = {case.split()[0]: case for case in reversed(CASES)}.values()
+#: The first case of each source learns here with the first form of each loss; the other forms learn with a static q, a
+#: q per row and all candidates. The other pairs learn in make test-slow AREA=samplers.
+FIRST = {first for names in (CASES, LOSSES) for first in {name.split()[0]: name for name in reversed(names)}.values()}
+EVERY_FORM = ("unigram", "ace", "every", "none")
+
+
+def is_fast(case: str, loss: str) -> bool:
+    return case in FIRST and (loss in FIRST or case in EVERY_FORM)
 
 
 @pytest.mark.parametrize(("case", "loss"), [
-    pair if pair[0] in FIRST else pytest.param(*pair, marks=pytest.mark.slow) for pair in ALLOWED if pair not in STUCK])
+    pair if is_fast(*pair) else pytest.param(*pair, marks=pytest.mark.slow) for pair in ALLOWED if pair not in STUCK])
 def test_it_learns_the_checkerboard(case, loss):
     problem, batch = board()
     answers = KnownPairs(batch.context, batch.target, V) if (case, loss) in NEEDS_ANSWERS else None
-    model, sampler, cost = components(case, loss, problem, "observed" if answers else None)
+    sampler = sampler_of(case, problem, "observed" if answers else LOSSES[loss][0])
+    model, cost = Table(problem), cost_of(loss, problem)
     step = Step(model, sampler, cost, [torch.optim.Adam([*model.parameters(), *cost.parameters()], lr=0.1)],
                 TrainConfig(batch=64, reduction="mean"), answers)
     enough = 0.85 if any(name in case for name in HARD) else 0.95

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.cores import NATIVE, using
+from helpers.looped import looped
 
 from embtrain.kernels.core.build_info import SOURCE, sources
 from embtrain.kernels.core.loader import core
@@ -60,7 +61,7 @@ def test_wrappers_are_found() -> None:
     assert {"embtrain_alias_draw", "embtrain_skipgram_update"} | OF_LEVEL <= set(EXPORTS)
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
+@looped("wrapper", WRAPPERS)
 def test_a_wrapper_uses_the_core_and_has_a_reference_and_tests_of_both(wrapper: str) -> None:
     path, reference = KERNELS / WRAPPERS[wrapper], KERNELS / "reference" / WRAPPERS[wrapper]
     tests = ROOT / "tests" / "unit" / "kernels" / f"test_kernel_{wrapper}.py"
@@ -72,7 +73,7 @@ def test_a_wrapper_uses_the_core_and_has_a_reference_and_tests_of_both(wrapper: 
     assert f"{module}.{wrapper}" in text or re.search(rf"from {re.escape(module)} import .*\b{wrapper}\b", text)
 
 
-@pytest.mark.parametrize("wrapper", [name for name in WRAPPERS if name not in ("alias", "row_products", "bessel")])
+@looped("wrapper", [name for name in WRAPPERS if name not in ("alias", "row_products", "bessel")])
 def test_a_wrapper_is_tested_with_ids_out_of_range(wrapper: str) -> None:
     assert wrapper in OUT_OF_RANGE_TESTS, f"which test of {wrapper} passes ids out of range?"
     tree = ast.parse((ROOT / "tests" / "unit" / "kernels" / f"test_kernel_{wrapper}.py").read_text())

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.looped import looped
 from helpers.worlds import (
     DOUBLE,
     every_column,
@@ -69,9 +70,9 @@ def ranking_meets_its_optimum(probe: bool) -> bool:
     return close(table.softmax(1), world.p)
 
 
-@pytest.mark.parametrize("probe", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@looped("probe", [False, True])
+@looped("masked", [False, True])
+@looped("layout", LAYOUTS)
 def test_nce(layout, masked, probe):
     assert nce_meets_its_optimum(layout, masked, probe)
 
@@ -88,16 +89,16 @@ def test_nce_on_whole_draws():
     assert close(table, world.p.log())
 
 
-@pytest.mark.parametrize("probe", [False, True])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@looped("probe", [False, True])
+@looped("masked", [False, True])
+@looped("layout", LAYOUTS)
 def test_logistic(layout, masked, probe):
     assert logistic_meets_its_optimum(layout, masked, probe)
 
 
-@pytest.mark.parametrize("t", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@looped("t", [0.0, 0.6, 1.0])
+@looped("masked", [False, True])
+@looped("layout", LAYOUTS)
 def test_gbce_shifts_the_optimum_of_logistic_by_log_beta(layout, masked, t):
     world = world_of(layout)
     # In `split` rows of one context have masses M/2 and 3M/2, but β is linear in M: its mean is that of M.
@@ -127,8 +128,8 @@ def test_gbce_with_t_1_is_calibrated_for_uniform_negatives():
     assert close(table - math.log(world.v / (world.v - 1)), log_odds(world.p))
 
 
-@pytest.mark.parametrize("alpha", [0.25, 0.5, 0.8, 1.0])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@looped("alpha", [0.25, 0.5, 0.8, 1.0])
+@looped("layout", LAYOUTS)
 def test_centered_alpha_nce_gives_the_softmax(layout, alpha):
     world = world_of(layout)
     exam = with_probe(every_column(world, MASS, layout), 1)
@@ -136,8 +137,8 @@ def test_centered_alpha_nce_gives_the_softmax(layout, alpha):
     assert close(table.softmax(1), world.p)
 
 
-@pytest.mark.parametrize("alpha", [0.25, 0.5, 0.8])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@looped("alpha", [0.25, 0.5, 0.8])
+@looped("layout", LAYOUTS)
 def test_alpha_nce_without_centering_is_self_normalized(layout, alpha):
     world = world_of(layout)
     exam = with_probe(every_column(world, MASS, layout), 1)

@@ -7,9 +7,12 @@ many negatives, many steps and the mean of the last iterates, with a tolerance t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import product
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from helpers.source_worlds import Table, TableBatch
 
 from embtrain.common.types import LossInput, ProblemSpec
@@ -80,15 +83,22 @@ def error(source: str, loss: str, mask: str, share: str, **keys: object) -> floa
 LAYOUTS = ("row", "window", "block", "batch")
 
 
-@pytest.mark.parametrize("share", LAYOUTS)
-@pytest.mark.parametrize("mask", ["none", "target"])
-@pytest.mark.parametrize("loss", ["nce", "logistic"])
+def halved(*axes: Sequence[str]) -> list[ParameterSet]:
+    """All combinations; half of them are slow, and each pair of values of two axes has a fast one.
+
+    The slow ones run in make test-slow AREA=samplers.
+    """
+    return [pytest.param(*(value for _, value in combination),
+                         marks=pytest.mark.slow if sum(position for position, _ in combination) % 2 else ())
+            for combination in product(*map(enumerate, axes))]
+
+
+@pytest.mark.parametrize(("loss", "mask", "share"), halved(["nce", "logistic"], ["none", "target"], LAYOUTS))
 def test_unigram_noise(loss, mask, share):
     assert error("unigram", loss, mask, share, exponent=0.75) < NEAR
 
 
-@pytest.mark.parametrize("mask", ["none", "target"])
-@pytest.mark.parametrize("loss", ["nce", "logistic"])
+@pytest.mark.parametrize(("loss", "mask"), halved(["nce", "logistic"], ["none", "target"]))
 @pytest.mark.parametrize("columns", ["mixture", pytest.param("stratified", marks=pytest.mark.slow)])
 def test_a_fixed_adversary(loss, mask, columns):
     """The correction uses the density of the mixture, by context; the probe has no weight."""
@@ -100,8 +110,7 @@ def test_an_adversarial_tree():
     assert error("adversarial_tree", "nce", "none", "row", pairs=300, fits=4, features=3) < NEAR
 
 
-@pytest.mark.parametrize("mask", ["none", "target"])
-@pytest.mark.parametrize("loss", ["nce", "logistic"])
+@pytest.mark.parametrize(("loss", "mask"), halved(["nce", "logistic"], ["none", "target"]))
 def test_every_candidate(loss, mask):
     assert error("every", loss, mask, "row") < 0.02
 
@@ -117,8 +126,7 @@ def test_distinct_draws_estimate_the_softmax(share):
     assert float((s.softmax(1) - P).abs().max()) < 0.06
 
 
-@pytest.mark.parametrize("form", ["sampled", "ranking"])
-@pytest.mark.parametrize("share", ["row", "window"])
+@pytest.mark.parametrize(("form", "share"), halved(["sampled", "ranking"], ["row", "window"]))
 def test_sampled_softmax(form, share):
     s, _ = trained("unigram", "sampled_softmax", "target" if form == "sampled" else "none", share, form=form)
     assert float((s.softmax(1) - P).abs().max()) < 0.02

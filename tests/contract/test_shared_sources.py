@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 import torch
+from helpers.looped import looped
 from helpers.source_worlds import CASES, DETERMINISTIC, VECTORS, TableView, example, query, source
 
 from embtrain.negatives.base import NegativeSource
@@ -30,13 +31,13 @@ def ids_of(case: str, seed: int | None) -> torch.Tensor:
     return out
 
 
-@pytest.mark.parametrize("case", RANDOM)
+@looped("case", RANDOM)
 def test_a_stream_of_its_own_follows_from_its_seed_alone(case: str) -> None:
     assert torch.equal(ids_of(case, 5), ids_of(case, 5))
     assert not torch.equal(ids_of(case, 5), ids_of(case, 6))
 
 
-@pytest.mark.parametrize("case", FIRST)
+@looped("case", FIRST)
 def test_every_shipped_source_can_be_shared(case: str) -> None:
     assert source(case).learn_with(SOLO)
 

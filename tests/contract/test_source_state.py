@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.looped import looped
 from helpers.source_worlds import CASES, TableView, V, example, query, source, trained
 from torch import Tensor
 
@@ -58,8 +59,8 @@ def assert_equal(actual: Any, expected: Any) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-@pytest.mark.parametrize("case", LEARNERS)
+@looped("order", [(0, 1), (1, 0)])
+@looped("case", LEARNERS)
 def test_two_draws_before_learning_equal_separate_draws(case: str, order: tuple[int, int]) -> None:
     start = trained(source(case), steps=5).state_dict()
     sampler = loaded(start, case)
@@ -77,7 +78,7 @@ def test_two_draws_before_learning_equal_separate_draws(case: str, order: tuple[
     assert_equal(learnt(sampler), learnt(loaded(state, case)))
 
 
-@pytest.mark.parametrize("case", LEARNERS)
+@looped("case", LEARNERS)
 def test_a_draw_without_learning_changes_nothing(case: str) -> None:
     start = trained(source(case), steps=5).state_dict()
     results = []
@@ -90,7 +91,7 @@ def test_a_draw_without_learning_changes_nothing(case: str) -> None:
     assert_equal(*results)
 
 
-@pytest.mark.parametrize("case", [case for case in LEARNERS if example(case).traits.learns_from == "cost"])
+@looped("case", [case for case in LEARNERS if example(case).traits.learns_from == "cost"])
 def test_learning_uses_only_the_state_of_its_draw(case: str) -> None:
     sampler = source(case)
     drawn = draw(sampler, QUERIES[0])

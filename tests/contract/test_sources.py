@@ -5,12 +5,15 @@ The rules are those of embtrain.testing, which also checks sources of other pack
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from helpers.looped import looped
 from helpers.source_worlds import (
     CASES,
     OF_PAIRS,
@@ -30,7 +33,7 @@ from embtrain.common.config import read_yaml
 from embtrain.common.errors import UsageError
 from embtrain.common.types import PROBE
 from embtrain.negatives import base
-from embtrain.negatives.base import grow_source
+from embtrain.negatives.base import NegativeSource, grow_source
 from embtrain.negatives.softmax.kernels.base import KernelSource
 from embtrain.testing import density_rules as density, draw_rules as draws, state_rules as states
 from embtrain.testing.case import SourceCase, per_row
@@ -52,6 +55,36 @@ def cases(rule: Callable[[SourceCase], None]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", [case for case in CASES if RULES[rule](example(case))])
 
 
+def trained_once(snapshots: dict[str, NegativeSource], untrained: NegativeSource, steps: int = 50) -> NegativeSource:
+    """A copy of the source that was trained first with these settings: training takes most of the time of a rule."""
+    key = f"{steps} {untrained.config.model_dump_json()}"
+    if key in snapshots:
+        return copy.deepcopy(snapshots[key])
+    sampler = trained(untrained, steps)
+    try:
+        snapshots[key] = copy.deepcopy(sampler)
+    except ValueError as error:                                     # trees of features hold pointers of the core
+        assert "ctypes" in str(error)
+    return sampler
+
+
+@pytest.fixture(scope="module")
+def snapshots() -> dict[str, NegativeSource]:
+    return {}
+
+
+@pytest.fixture
+def train_once(snapshots: dict[str, NegativeSource]) -> Iterator[None]:
+    """For rules about a source after training. Rules about training itself train each time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (density, draws, states):
+            patch.setattr(module, "trained", partial(trained_once, snapshots))
+        yield
+
+
+once = pytest.mark.usefixtures("train_once")
+
+
 def test_the_significance_level_covers_all_tests_on_samples():
     """Each test rejects below 0.001 divided by the number of tests."""
     exact, excluding = len(EXACT), len(WITHOUT)
@@ -69,7 +102,7 @@ def test_every_source_has_a_case_and_every_case_a_source():
     assert {case.split()[0] for case in CASES} == set(base.names())
 
 
-@pytest.mark.parametrize("name", base.names())
+@looped("name", base.names())
 def test_it_has_an_equation_a_reference_and_a_strategy(name):
     module = inspect.getmodule(base.find(name))
     assert module is not None and module.__doc__
@@ -90,21 +123,25 @@ def test_a_source_without_counts_draws_the_same_under_other_counts(case):
     states.declared_use_of_counts(case_of(case))
 
 
+@once
 @cases(draws.shapes)
 def test_shapes_dtypes_bounds_and_no_gradient(case):
     draws.shapes(case_of(case))
 
 
+@once
 @cases(density.densities)
 def test_probabilities_sum_to_one_and_match_the_reported_ones(case):
     density.densities(case_of(case))
 
 
+@once
 @cases(density.frequencies)
 def test_it_draws_with_the_probability_that_it_reports(case):
     density.frequencies(case_of(case))
 
 
+@once
 @cases(density.weighted_estimate)
 def test_weighted_draws_estimate_a_sum_over_candidates(case):
     density.weighted_estimate(case_of(case))
@@ -115,6 +152,7 @@ def test_a_conditional_draw_has_no_density_of_the_target(case):
     density.conditional(case_of(case))
 
 
+@once
 @cases(density.excluded_target)
 def test_an_excluded_target_is_never_drawn(case):
     density.excluded_target(case_of(case))
@@ -134,11 +172,13 @@ def test_an_excluded_target_leaves_its_probability_to_the_others(case):
     torch.testing.assert_close(log_q[~is_target], without[~is_target], atol=1e-4, rtol=0)
 
 
+@once
 @cases(density.frequencies_without_target)
 def test_without_the_target_it_draws_with_the_probability_that_it_reports(case):
     density.frequencies_without_target(case_of(case))
 
 
+@once
 @cases(density.independent_rows)
 def test_rows_do_not_mix(case):
     density.independent_rows(case_of(case))
@@ -149,11 +189,13 @@ def test_equal_seeds_give_equal_draws_and_different_seeds_do_not(case):
     states.seeds(case_of(case))
 
 
+@once
 @cases(states.state)
 def test_same_seed_same_draws_and_the_state_resumes_the_stream(case):
     states.state(case_of(case))
 
 
+@once
 @cases(states.unchanged_model)
 def test_the_model_stays_unchanged(case):
     states.unchanged_model(case_of(case))
@@ -170,7 +212,7 @@ def test_learning_ignores_the_costs_of_false_negatives(case):
     states.masked_costs(case_of(case))
 
 
-@pytest.mark.parametrize("case", DRAWING)
+@looped("case", DRAWING)
 def test_the_total_weight_is_split_among_negatives_or_rejected(case):
     sampler = source(case)
     if not sampler.traits.supports_total_weight or not sampler.config.replacement:
@@ -194,6 +236,7 @@ def test_blocks_consist_of_windows_if_there_are_any(windows):
     assert n == int(group.max()) + 1
 
 
+@once
 @cases(states.learning)
 def test_learning_moves_it_towards_costly_candidates(case):
     states.learning(case_of(case))
@@ -241,6 +284,7 @@ def test_contexts_can_have_two_columns(case):
     assert torch.equal(fresh.draw(queries, 4, view).ids, drawn.ids)
 
 
+@once
 @cases(states.probes)
 def test_a_probe_has_no_weight(case):
     states.probes(case_of(case))
@@ -277,7 +321,7 @@ def test_a_memory_goes_on_with_other_candidates() -> None:
     assert torch.equal(later.count, torch.bincount(later.targets, minlength=V)) and int(later.count.sum()) == 50
 
 
-@pytest.mark.parametrize("case", LEARNERS)
+@looped("case", LEARNERS)
 def test_only_a_self_critical_baseline_draws_probes(case):
     sampler = trained(source(case), FEW_STEPS)
     drawn = sampler.draw(query(), 4, TableView())

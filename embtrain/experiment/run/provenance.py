@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import os
@@ -63,6 +64,7 @@ def commit() -> str | None:
     return done.stdout.strip() or None
 
 
+@functools.cache  # a process runs the code that it has imported, and a search describes many runs
 def code_sha256() -> str:
     """One hash over the package's Python files, so that a changed checkout can be recognized."""
     root, digest = Path(embtrain.__file__).parent, hashlib.sha256()

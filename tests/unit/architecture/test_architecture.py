@@ -6,6 +6,7 @@ Every checker is also run on planted violations, to show that it can fail.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.looped import looped
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "embtrain"
@@ -59,6 +61,18 @@ UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|raise NotImplementedError\
 MOST_LINES = 300
 
 
+@functools.cache
+def parse(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_trees() -> Iterator[None]:
+    """The trees of the package take a hundred megabytes."""
+    yield
+    parse.cache_clear()
+
+
 # --- imports are declared -----------------------------------------------------------------------------------
 
 def undeclared(package: Path, project: dict[str, Any]) -> set[str]:
@@ -69,7 +83,7 @@ def undeclared(package: Path, project: dict[str, Any]) -> set[str]:
                if {re.sub(r"[-_.]+", "-", name).lower() for name in names} & declared}
     faults = set()
     for path in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 faults |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -142,7 +156,7 @@ def broken_floors(package: Path) -> list[str]:
         if classes_here not in FLOOR:
             faults.append(f"{path.name}: {classes_here} has no floor: give it one in FLOORS")
             continue
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        tree = parse(path.read_text(encoding="utf-8"))
         for line, name in imported(tree, module, path.name == "__init__.py", set(files)):
             if name.split(".")[0] != package.name or unit_of(name) == classes_here:
                 continue
@@ -161,7 +175,7 @@ def import_circle(package: Path) -> list[str]:
     Counts imports at any depth of a file, also those for type checkers and inside functions.
     """
     files = {module_name(path, package): path for path in sorted(package.rglob("*.py"))}
-    targets = {module: sorted({name for _, name in imported(ast.parse(path.read_text(encoding="utf-8")), module,
+    targets = {module: sorted({name for _, name in imported(parse(path.read_text(encoding="utf-8")), module,
                                                             path.name == "__init__.py", set(files))
                                if name in files and name != module}) for module, path in files.items()}
     finished: set[str] = set()
@@ -281,7 +295,7 @@ def _call_faults(call: ast.Call) -> Iterator[str]:
 def forbidden(text: str, name: str = "<planted>") -> list[str]:
     """Return lines `line: forbidden construct` of one Python file."""
     faults: list[tuple[int, str]] = []
-    for node in ast.walk(ast.parse(text, filename=name)):
+    for node in ast.walk(parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names]
             base = node.module or "" if isinstance(node, ast.ImportFrom) else ""
@@ -297,7 +311,7 @@ def forbidden(text: str, name: str = "<planted>") -> list[str]:
     return [f"{number}: {fault}" for number, fault in sorted(faults)]
 
 
-@pytest.mark.parametrize("line", [
+@looped("line", [
     "import pickle", "from pickle import loads", "import joblib as j", "import random", "from random import choice",
     "x = yaml.load(file)", "from yaml import load", "x = yaml.unsafe_load(file)", "archive.extractall(folder)",
     "open_it(path).extractall()", "eval(text)", "exec(text)", "x = torch.load(path, weights_only=True)",
@@ -311,7 +325,7 @@ def test_a_planted_line_is_found(line: str) -> None:
     assert len(forbidden(f"'''Doc.'''\n{line}\n")) == 1
 
 
-@pytest.mark.parametrize("line", [
+@looped("line", [
     "model.eval()", "re.compile('a')", "yaml.safe_load(text)", "np.load(path, allow_pickle=False)",
     "torch.rand(3, generator=g)", "x.uniform_(0, 1, generator=g)", "rng.random(3)", "from numpy.random import PCG64",
     "KeyedVectors.load_word2vec_format(path)", "url.startswith('https://')", "SVG = 'http://www.w3.org/2000/svg'",
@@ -339,7 +353,7 @@ def test_files_have_at_most_300_lines() -> None:
 def wrong_names(text: str) -> list[str]:
     """Return lines `METHOD names OTHER` of methods whose error for a missing implementation names another one."""
     faults = []
-    for method in ast.walk(ast.parse(text)):
+    for method in ast.walk(parse(text)):
         if isinstance(method, ast.FunctionDef):
             for node in ast.walk(method):
                 named = []
@@ -371,7 +385,7 @@ def split_classes(package: Path) -> list[str]:
     """
     classes, subclasses = dict[str, list[ast.ClassDef]](), dict[str, list[ast.ClassDef]]()
     for path in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, []).append(node)
                 for base in node.bases:
@@ -460,7 +474,7 @@ def wrong_maps(package: Path) -> list[str]:
     """One line for every `__init__` whose docstring is missing or long, or omits, repeats or invents an entry."""
     faults = []
     for path in sorted(package.rglob("__init__.py")):
-        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        doc = ast.get_docstring(parse(path.read_text(encoding="utf-8"))) or ""
         listed = [name.rstrip("/").removesuffix(".py")
                   for names in MAP_NAMES.findall(doc) for name in names.split(", ")]
         named = set(listed)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import language
+from helpers.looped import looped
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "embtrain"
@@ -40,7 +41,7 @@ def test_counts_above_and_below_the_budget_are_found(n: int, line: str) -> None:
     assert len(differences({}, {"new": 1})) == 1 and len(differences({"gone": 1}, {})) == 1
 
 
-@pytest.mark.parametrize(("text", "n"), [
+@looped("text, n", [
     ("is told", 1), ("Told", 1), ("def was_asked(x_asks): ...", 2), ("class AsksAll", 1), ("asksAll", 1),
     ("folded families basked shallow suchlike", 0), ("it lies beside such a file", 3), ("", 0),
 ])

@@ -46,6 +46,13 @@ api = types.ModuleType("embtrain.experiment.api")
 api.fit_api = "the function"
 sys.modules |= {"embtrain.experiment": experiment, "embtrain.experiment.inspect": inspect, api.__name__: api}
 """
+# Joining the processes of a run imports torch, two CPU seconds that most of these tests do not need.
+ALONE = """
+import contextlib
+launch = types.ModuleType("embtrain.train.group.launch")
+launch.join = lambda: contextlib.nullcontext(types.SimpleNamespace(size=1, is_first=True))
+sys.modules[launch.__name__] = launch
+"""
 MAIN = "from embtrain.cli import main; main()"
 
 
@@ -355,7 +362,7 @@ def test_an_error_wrapped_by_the_command_line_library_is_reported_as_itself(
 
 
 def test_a_crash_report_goes_to_the_temporary_folder_if_this_one_is_not_writable(tmp_path: Path) -> None:
-    done = python(FAKE + MAIN, "fit", fit="{}['inner']", cwd="/proc", env={"TMPDIR": str(tmp_path)})
+    done = python(FAKE + ALONE + MAIN, "fit", fit="{}['inner']", cwd="/proc", env={"TMPDIR": str(tmp_path)})
     err = done.communicate()[1]
     (saved,) = tmp_path.glob("embtrain-crash-*.txt")
     assert done.returncode == 70 and str(saved) in err and len(err.splitlines()) == 1
@@ -386,7 +393,7 @@ def test_a_reader_that_goes_away_ends_it_silently(args: list[str]) -> None:
 def test_a_closed_reader_of_progress_ends_it_silently() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = python(FAKE + MAIN, "fit", fit="print('progress', file=sys.stderr, flush=True)", stderr=writing)
+    done = python(FAKE + ALONE + MAIN, "fit", fit="print('progress', file=sys.stderr, flush=True)", stderr=writing)
     os.close(writing)
     assert (done.communicate()[0], done.returncode) == ("", 141)
 
@@ -404,7 +411,7 @@ def test_a_library_that_catches_everything_does_not_catch_a_signal() -> None:
     catches = "[print('asleep', flush=True), __import__('library').work()]"
     library = ("import types, time\ndef work():\n    try:\n        time.sleep(50)\n    except Exception:\n"
                "        print('caught')\nsys.modules['library'] = types.SimpleNamespace(work=work)\n")
-    sleeping = python("import sys\n" + library + FAKE + MAIN, "fit", fit=catches)
+    sleeping = python("import sys\n" + library + FAKE + ALONE + MAIN, "fit", fit=catches)
     assert sleeping.stdout is not None and sleeping.stdout.readline() == "asleep\n"
     sleeping.send_signal(signal.SIGTERM)
     out, err = sleeping.communicate(timeout=30)
@@ -429,7 +436,8 @@ def test_a_signal_turned_into_an_error_by_a_library_is_not_an_internal_error(con
 
 
 def test_an_error_is_printed_on_a_terminal_that_cannot_encode_it() -> None:
-    done = python(FAKE + MAIN, "fit", fit="sys.exit(print('a\\ud800 \\u00e4'))", env={"PYTHONIOENCODING": "ascii"})
+    done = python(FAKE + ALONE + MAIN, "fit", fit="sys.exit(print('a\\ud800 \\u00e4'))",
+                  env={"PYTHONIOENCODING": "ascii"})
     assert (done.communicate(), done.returncode) == (("a\\ud800 \\xe4\n", ""), 0)
 
 

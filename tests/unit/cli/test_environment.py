@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from helpers.looped import looped
 
 from embtrain import cli, experiment
 from embtrain.cli import interrupt, limits
@@ -280,7 +281,7 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
     return error
 
 
-@pytest.mark.parametrize(("error", "line"), [
+@looped("error, line", [
     (MemoryError(), "not enough memory"),
     (ImportError("libtorch_cpu.so: failed to map segment from shared object"),
      "not enough memory: libtorch_cpu.so: failed to map segment from shared object"),

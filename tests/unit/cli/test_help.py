@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 import typer.models
+from helpers.looped import looped
 
 from embtrain import cli
 from embtrain.cli import commands, entry_point, options
@@ -46,14 +47,14 @@ def without_default(option: Any) -> bool:
                 option.show_default) or re.search(r"\(default: .+?\)", option.help or ""))
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
+@looped("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
 def test_every_option_has_a_description_and_shows_its_default(name: str) -> None:
     listed = [option for option in COMMANDS[name].params if option.param_type_name == "option"]
     assert [option.name for option in listed if not (option.help or "").rstrip(")").endswith(".")] == []
     assert [option.name for option in listed if without_default(option)] == []
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
+@looped("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
 def test_an_option_whose_placeholder_is_its_name_declares_that_name(name: str) -> None:
     """typer 0.27 takes `--DEVICE` from metavar="DEVICE" of a parameter `device` that declares no name."""
     hints = typing.get_type_hints(COMMANDS[name].callback, include_extras=True)
@@ -62,7 +63,7 @@ def test_an_option_whose_placeholder_is_its_name_declares_that_name(name: str) -
             and str(info.metavar).lower() == parameter and info.default is ...] == []  # the first name given
 
 
-@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
+@looped("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
 def test_options_have_values_with_names_instead_of_types_of_python(name: str) -> None:
     """`--seeds N`, not `--seeds <int range>`."""
     options = [option for option in COMMANDS[name].params if option.param_type_name == "option" and not option.is_flag]
@@ -76,7 +77,7 @@ def test_an_option_without_a_default_is_found() -> None:
     option.help = before
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
+@looped("name", list(COMMANDS))
 def test_no_help_names_a_folder_of_the_sources(name: str) -> None:
     texts = [COMMANDS[name].help or "", *(getattr(option, "help", None) or "" for option in COMMANDS[name].params)]
     assert [text for text in texts if re.search(r"configs/|corpora/|evals/|embtrain\.\w", text)] == []

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pytest
 import yaml
+from helpers.looped import looped
 from hypothesis import given, settings, strategies as st
 from pydantic import Field, create_model, model_validator
 
@@ -65,7 +66,7 @@ def unreadable(folder: Path, text: str | bytes) -> str:
 
 # --- plain values ---------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("text", "value"), [
+@looped("text, value", [
     ("1e-5", 1e-5), ("1E5", 1e5), ("-2.5e+3", -2500.0), (".5", 0.5), ("5.", 5.0), ("12", 12), ("-3", -3),
     ("0x1F", 31), ("0o17", 15), ("012", 12), ("true", True), ("False", False), ("null", None), ("~", None), ("", None),
     ("yes", "yes"), ("no", "no"), ("on", "on"), ("none", "none"), ("1:30", "1:30"), ("2024-01-01", "2024-01-01"),
@@ -149,7 +150,7 @@ def test_an_unknown_key_of_a_source_lists_the_keys_of_that_source(tmp_path: Path
     assert lines == ["own.yaml:2:3: negatives.features: unknown key (keys here: source, k)"]
 
 
-@pytest.mark.parametrize(("text", "message"), [
+@looped("text, message", [
     ("text.min_count=true", "should be a number, got true"),
     ("text.max_size=false", "should be a number, got false"),
     ("text.sample=.nan", "should be a finite number, got nan"),
@@ -270,8 +271,8 @@ def test_a_file_below_the_working_folder_has_a_relative_name(tmp_path: Path, mon
     assert layer(tmp_path, "a: 1", None).name == str(tmp_path / "own.yaml").lstrip("/")
 
 
-@pytest.mark.parametrize("text", ["", "a", "=1", "a..b=1", ".a=1", "a.=1", "a=[1", "a=*x", "a={b: 1, b: 2}",
-                                  "a=!!set x", ".".join("a" * 50) + "=1", "a=\x00", "a=b: c: d"])
+@looped("text", ["", "a", "=1", "a..b=1", ".a=1", "a.=1", "a=[1", "a=*x", "a={b: 1, b: 2}",
+                 "a=!!set x", ".".join("a" * 50) + "=1", "a=\x00", "a=b: c: d"])
 def test_an_invalid_set_option_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         from_set(text)
@@ -354,7 +355,7 @@ def test_the_key_patience_describes_the_monitored_score_of_each_task() -> None:
         assert watched <= set(re.findall(r"[\w@]+", text.partition("The score:")[2][:200]))
 
 
-@pytest.mark.parametrize("name", shipped.names("configs", "models"))
+@looped("name", shipped.names("configs", "models"))
 def test_a_model_file_has_every_key_of_the_model_and_its_task(name: str) -> None:
     """Its sections `model`, that of its task and `evaluate` contain all keys absent from default.yaml, and `corpus` the
     default corpus."""
@@ -370,7 +371,7 @@ def test_a_model_file_has_every_key_of_the_model_and_its_task(name: str) -> None
         assert set(tree.get(section, {})) | set(general[section]) == set(typed[section])
 
 
-@pytest.mark.parametrize("name", ["default.yaml", *(f"models/{x}.yaml" for x in shipped.names("configs", "models"))])
+@looped("name", ["default.yaml", *(f"models/{x}.yaml" for x in shipped.names("configs", "models"))])
 def test_every_key_of_the_manual_is_explained(name: str) -> None:
     lines = (shipped.folder("configs") / name).read_text(encoding="utf-8").splitlines()
     bare = [line for line in lines if line.startswith("  ") and ":" in line.split("#")[0] and "  # " not in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import platform
 import re
@@ -154,7 +155,11 @@ def test_large_tensors_use_huge_pages_unless_disabled(wish: str | None) -> None:
                                                ({"OMP_WAIT_POLICY": "active"}, "30000000000")])
 def test_waiting_threads_sleep_soon_unless_configured_otherwise(theirs: dict[str, str], looks: str) -> None:
     env = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-    done = subprocess.run([sys.executable, "-c", "import embtrain, torch"], text=True, capture_output=True, check=True,
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None and torch.origin is not None
+    library = [str(path) for path in Path(torch.origin).parent.glob("lib/libgomp*")] if theirs else []
+    code = f"import embtrain, ctypes; ctypes.CDLL({library[0]!r})" if library else "import embtrain, torch"
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True,
                           env=env | theirs | {"OMP_DISPLAY_ENV": "verbose"})
     assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == {looks}
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+from helpers.looped import looped
 
 from embtrain import experiment
 from embtrain.cli import entry_point, options
@@ -37,14 +38,14 @@ HOSTILE = "a\x1b[31mb\nembtrain: error: forged\x9b2J\u202ec"
 SAFE = "a\\x1b[31mb\\nembtrain: error: forged\\x9b2J\\u202ec"
 
 
-@pytest.mark.parametrize("character", UNSAFE)
+@looped("character", UNSAFE)
 def test_an_unsafe_character_becomes_its_escape(character: str) -> None:
     assert terminal.plain(f"a{character}b") == f"a{repr(character)[1:-1]}b"
     assert terminal.plain(terminal.plain(character)) == terminal.plain(character)
 
 
-@pytest.mark.parametrize("text", ["naïve", "می\u200cخواهم", "क्\u200dष", "\u200f\u200eא", "e\u0301", "日本語",
-                                  "\\x1b", "\u00a0", "\U0001f600"])
+@looped("text", ["naïve", "می\u200cخواهم", "क्\u200dष", "\u200f\u200eא", "e\u0301", "日本語",
+                 "\\x1b", "\u00a0", "\U0001f600"])
 def test_all_other_characters_stay(text: str) -> None:
     assert terminal.plain(text) == text
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.graphs import some_triples
+from helpers.looped import looped
 
 from embtrain.data.triples.example_weights import example_weights
 from embtrain.data.triples.examples import HEAD, TripleExamples
@@ -26,9 +27,9 @@ def by_hand(head: int, relation: int, tail: int, weighting: str, slot: int) -> f
     return float(count ** -0.5)
 
 
-@pytest.mark.parametrize("reciprocal", [False, True])
-@pytest.mark.parametrize("slot", ["both", "random", "bernoulli"])
-@pytest.mark.parametrize("weighting", ["triple", "query"])
+@looped("reciprocal", [False, True])
+@looped("slot", ["both", "random", "bernoulli"])
+@looped("weighting", ["triple", "query"])
 def test_an_example_has_the_weight_of_its_counts(weighting: str, slot: str, reciprocal: bool) -> None:
     settings: dict[str, Any] = {"weights": weighting, "slot": slot, "reciprocal": reciprocal}
     built = TripleExamples(TRIPLES, E, R, TriplesConfig(**settings), 1)

@@ -21,7 +21,7 @@ from embtrain.data.storage import checksummed
 from embtrain.data.vectors import files as vector_files
 from embtrain.experiment.run import scoring
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
+pytestmark = pytest.mark.long
 
 SLOW = ("run-files", "joined", "checkpoint", "resumed")  # a second each: they train or draw figures
 BY_NAME = {kind.name: kind for kind in KINDS}

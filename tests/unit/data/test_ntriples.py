@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.looped import looped
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import Source
@@ -27,7 +28,7 @@ def rows(text: str | bytes) -> list[tuple[str, str, str]]:
     return [(statement.subject, statement.predicate, statement.object) for statement in statements(source(text))]
 
 
-@pytest.mark.parametrize(("line", "result"), [
+@looped("line, result", [
     (f"<{S}> <{P}> <{O}> .", (S, P, O)),
     (f"<{S}><{P}><{O}>.", (S, P, O)),
     (f"\t <{S}>\t<{P}>  <{O}> \t.\t # a comment", (S, P, O)),
@@ -59,7 +60,7 @@ def test_line_ends_comments_blank_lines_and_byte_order_mark() -> None:
     assert rows("") == rows("# nothing") == []
 
 
-@pytest.mark.parametrize(("line", "says"), [
+@looped("line, says", [
     (f"<{S}> <{P}> <{O}>", "expected the end ` .`"),
     (f"<{S}> <{P}> .", "expected an IRI <...>, a blank node or a literal"),
     (f"<{S}> _:p <{O}> .", "expected an IRI <...> as predicate at character 18"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.looped import looped
 from hypothesis import given, strategies as st
 
 from embtrain.data.parallel import corpus as parallel
@@ -20,9 +21,9 @@ from embtrain.data.parallel.tokenize import detokenize, strip_marks, tokenize_li
 TABLE = ParallelLayout(None, None, ("source", "target"))
 
 
-@pytest.mark.parametrize("line", [
+@looped("line", [
     "हिन्दी में स्त्रियाँ", "ภาษาไทย ที่นี่ น้ำ", "مُحَمَّدٌ كِتَاب", "שָׁלוֹם עֲלֵיכֶם", "தமிழ் மொழி", "বাংলা ভাষা",
-                                  "မြန်မာ ဘာသာ",
+                 "မြန်မာ ဘာသာ",
     unicodedata.normalize("NFD", "tiếng Việt được"), "İstanbul".lower(), "می‌خواهم نمی‌روم", "ශ්‍රී ලංකාව",
     "soft\u00adhyphen word\u2060joiner",
     "п'ять об’єкт", "צה״ל", "col·lecció", "1st 3rd 50kg COVID-19 3.5kg 12:30 1,000 U.S", "a\u0308\u0301 e\u20dd"])
@@ -30,7 +31,7 @@ def test_run_without_spaces_is_one_word_for_any_marks(line: str) -> None:
     assert tokenize_line(line, "signs", False) == line.split()
 
 
-@pytest.mark.parametrize(("line", "words"), [
+@looped("line, words", [
     ("3 rd 3rd", "3 rd 3rd"), ("the girls' team", "the girls ￭'▁ team"), ("COVID - 19", "COVID - 19"),
     ("„ Hör auf! “", "„▁ Hör auf ! ▁“"), ("„Hör auf!“", "„ Hör auf ! “"), ("Ça va ?", "Ça va ▁?"),
     ("Ça va\u00a0?", "Ça va ⍽?"), ("Ça va\u202f?", "Ça va ⎵?"), ("Nr.\u00a06 8\u00a0km", "Nr .⍽ 6 8 ⍽km"),

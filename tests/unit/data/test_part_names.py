@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from helpers.looped import looped
 
 from embtrain.data.inventory import part_names
 from embtrain.data.inventory.part_names import assign_parts, data_set, form, is_negatives, no_data_reason, variant
 
 
-@pytest.mark.parametrize(("name", "part"), [
+@looped("name, part", [
     *((name, "train") for name in ("train.txt", "wn18.train.tsv.gz", "train2id.txt", "train2.tsv", "TrainSet.csv",
-                                   "training.de", "data.trn", "newstrain2015.de", "train-00001-of-00004.txt")),
+                  "training.de", "data.trn", "newstrain2015.de", "train-00001-of-00004.txt")),
     *((name, "valid") for name in ("freebase-valid.txt", "dev", "test.valid", "UNv1.0.devset.en", "tune.de",
-                                   "development.fr", "newsdev2016-roen-ref.en.sgm", "val.de.gz", "valid2id.txt.gz",
-                                   "IWSLT14.TED.dev2010.de-en.de.xml", "validation_set.txt", "x.devel.conll")),
+                  "development.fr", "newsdev2016-roen-ref.en.sgm", "val.de.gz", "valid2id.txt.gz",
+                  "IWSLT14.TED.dev2010.de-en.de.xml", "validation_set.txt", "x.devel.conll")),
     *((name, "test") for name in ("Test.TSV", "wn.test10", "UNv1.0.testset.fr", "testing.en", "newstest2014.de",
-                                  "flores.devtest.deu", "IWSLT16.TED.tst2013.de-en.en.xml", "testData.txt")),
+                 "flores.devtest.deu", "IWSLT16.TED.tst2013.de-en.en.xml", "testData.txt")),
     *((name, None) for name in ("2019.txt", "trainer.txt", "contest.txt", "entity2id.txt", "1-1.txt", "n-n.txt",
-                                "type_constrain.txt", "latest.txt", "economics.txt",
-                                "value.txt", "device.txt", "invalid.txt", "strain.txt", "testament.txt")),
+               "type_constrain.txt", "latest.txt", "economics.txt",
+               "value.txt", "device.txt", "invalid.txt", "strain.txt", "testament.txt")),
 ])
 def test_usual_spellings(name: str, part: str | None) -> None:
     assert assign_parts([name]) == [part]
@@ -54,10 +55,10 @@ def test_files_of_one_data_set_share_a_name_and_forms_of_a_part_a_form() -> None
     assert not is_negatives("negation.txt")
 
 
-@pytest.mark.parametrize(("name", "why"), [
+@looped("name, why", [
     *((name, "backup") for name in ("train.txt~", "train.txt.bak", "#train.txt#", "train.txt.orig", "a.txt.swp",
-                                    "train (copy).txt", "train copy 2.txt", "Copy of train.txt", "train (1).txt",
-                                    "a.txt.crdownload", "train.txt.bak.gz", "train.old")),
+                   "train (copy).txt", "train copy 2.txt", "Copy of train.txt", "train (1).txt",
+                   "a.txt.crdownload", "train.txt.bak.gz", "train.old")),
     *((name, "documentation") for name in ("README", "readme.txt", "LICENSE.md", "CHANGELOG", "licence")),
     *((name, "temporary") for name in ("tmp/a.txt", "x/__MACOSX/a.txt", "backup/train.txt")),
     *((name, "") for name in ("train.txt", "old_mortality.txt", "noticeboard.txt", "copy.txt", "temporary/a.txt")),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.looped import looped
 
 from embtrain import experiment
 from embtrain.common import shipped
@@ -51,7 +52,7 @@ def test_required_recipes_are_shipped() -> None:
     assert set(evals.split()) <= set(shipped.names("evals"))
 
 
-@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+@looped("kind, name", SHIPPED)
 def test_recipe_loads_and_is_complete(kind: str, name: str) -> None:
     recipe = load_recipe(kind, name)
     assert recipe == find_recipe(name)
@@ -74,7 +75,7 @@ def test_no_name_is_used_twice() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+@looped("kind, name", SHIPPED)
 def test_every_hash_was_verified(kind: str, name: str) -> None:
     for file in files(load_recipe(kind, name)):
         if file.sha256 == UNVERIFIED:
@@ -88,7 +89,7 @@ def test_every_hash_was_verified(kind: str, name: str) -> None:
             assert sha256(path) == file.sha256 and path.stat().st_size == file.bytes
 
 
-@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+@looped("kind, name", SHIPPED)
 def test_addresses_are_permanent(kind: str, name: str) -> None:
     for file in files(load_recipe(kind, name)):
         if file.sha256 == UNVERIFIED:

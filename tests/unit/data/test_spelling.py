@@ -7,6 +7,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from helpers.looped import looped
 from hypothesis import given, strategies as st
 
 from embtrain import experiment
@@ -17,7 +18,7 @@ from embtrain.experiment.inspect import neighbours
 NFC, NFD = (lambda text: unicodedata.normalize("NFC", text)), (lambda text: unicodedata.normalize("NFD", text))
 
 
-@pytest.mark.parametrize(("words", "word", "result"), [
+@looped("words, word, result", [
     (["us", "US", "Us"], "US", "US"), (["us", "US", "Us"], "uS", "us"), (["Turkey", "turkey"], "turkey", "turkey"),
     (["Turkey", "turkey"], "TURKEY", "Turkey"),                                       # the first: the most frequent
     (["strasse", "straße"], "Straße", "straße"), (["strasse"], "Straße", "strasse"), (["Straße"], "STRASSE", "Straße"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.docs_scripts import script
+from helpers.looped import looped
 
 citations = script("citations")
 cited_keys, cited_authors, entries = citations.cited_keys, citations.cited_authors, citations.entries
@@ -58,7 +59,7 @@ def test_keys_are_found(text: str, keys: set[str]) -> None:
     assert cited_keys(text) == keys
 
 
-@pytest.mark.parametrize(("text", "keys"), [
+@looped("text, keys", [
     ("(Rawat et al. 2019, eq. 4)", {"rawat2019"}), ("Kumar and\n# Tsvetkov (2019)", {"kumar2019"}),
     ("Duchi, Hazan and Singer 2011", {"duchi2011"}), ("De Cao and Aziz 2020", {"decao2020"}),
     ("de Brébisson and Vincent 2016", {"debrebisson2016"}), ("IWSLT 2016, NeurIPS 2019", set()),

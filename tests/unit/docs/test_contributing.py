@@ -26,7 +26,7 @@ from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing import check_source
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ Every check is also run on planted faults.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import shlex
@@ -15,6 +16,7 @@ from typing import Any, get_args
 
 import pytest
 import typer.main
+from helpers.looped import looped
 
 from embtrain import experiment
 from embtrain.cli.commands import app
@@ -80,7 +82,7 @@ def missing_paths(text: str) -> list[str]:
             continue
         if path == "docs" or ("/" not in path and path in ROOTS and path != ".ci"):
             continue
-        result = sorted(ROOT.glob(path.rstrip("/").replace("NAME", "*")))
+        result = matches(path.rstrip("/").replace("NAME", "*"))
         if not result or (path.endswith("/") and not result[0].is_dir()):
             faults.append(path)
         elif test and test not in functions(result[0]):
@@ -88,12 +90,18 @@ def missing_paths(text: str) -> list[str]:
     return faults
 
 
+@functools.cache
+def matches(pattern: str) -> list[Path]:
+    return sorted(ROOT.glob(pattern))
+
+
+@functools.cache
 def functions(path: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("page", PAGES)
+@looped("page", PAGES)
 def test_paths_and_tests_exist(page: str) -> None:
     assert missing_paths(PAGES[page]) == []
 
@@ -114,11 +122,24 @@ def commands(text: str) -> list[str]:
     return [line for line in lines if re.match(r"(\w+=\S+ )*embtrain( |$)", line)]
 
 
+@functools.cache
+def command_line() -> Any:
+    """The command with its subcommands, without callbacks, which check paths: those on a page need not exist."""
+    command = typer.main.get_command(app)
+    commands = [command]
+    while commands:
+        each: Any = commands.pop()
+        for parameter in each.params:
+            parameter.callback = None
+        commands += getattr(each, "commands", {}).values()
+    return command
+
+
 def parsed(line: str) -> tuple[str, dict[str, Any]]:
     """Return the command of a line and its options; ValueError if the command line would refuse it."""
     line = line.partition(" < ")[0]  # input redirection of the shell
     words = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)][1:]
-    command: Any = typer.main.get_command(app)
+    command = command_line()
     known = {option for parameter in command.params for option in parameter.opts}
     if words and words[0] in known:
         return "", {}
@@ -130,8 +151,6 @@ def parsed(line: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"{line}: unknown command")
     if not words:
         return " ".join(path), {}  # mentioned in a sentence
-    for parameter in command.params:
-        parameter.callback = None  # callbacks check paths, and those on a page need not exist
     try:
         return " ".join(path), command.make_context(" ".join(path), words).params
     except Exception as error:  # typer exports click's errors under another name
@@ -165,7 +184,7 @@ def placeholders(line: str) -> bool:
     return bool(re.search(r"\b[A-Z]{3,}\b", line))
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in (
+@looped("page", ["README.md", *(f"docs/{name}.md" for name in (
     "index", "reference/formats", "choose/index", "choose/strategies", "reference/models", "how-to/data", "how-to/runs",
     "how-to/scale", "how-to/negatives",
     *(f"guide/tutorials/{name}" for name in ("words", "language", "walks", "labels", "graphs", "hierarchies"))))])
@@ -190,7 +209,7 @@ def test_commands_of_the_contributor_parse() -> None:
     assert {parsed(line)[0] for line in lines} >= {"fit"}
 
 
-@pytest.mark.parametrize("line", [
+@looped("line", [
     "embtrain fits", "embtrain fit --negative nce", "embtrain fit --negatives nice", "embtrain data fetch nothing",
     "embtrain fit --set text.windows=3", "embtrain evaluate x.txt --on wordsim", "embtrain data", "embtrain",
     "embtrain fit --seed x", "embtrain export runs/x --format word2vec", "embtrain fit --corpus x extra",
@@ -256,6 +275,7 @@ def keys_of(section: type[Section], prefix: str) -> set[str]:
     return found
 
 
+@functools.cache
 def all_keys() -> set[str]:
     """Return every key of the tree, with those of single models, sources, losses and tasks."""
     result = set(Settings.model_fields)
@@ -278,7 +298,7 @@ def unknown_keys(text: str, known: set[str]) -> list[str]:
     return [key for key in named if key not in known and not key.endswith(FILES) and not (ROOT / key).exists()]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@looped("page", PAGES)
 def test_config_keys_exist(page: str) -> None:
     assert unknown_keys(PAGES[page], all_keys()) == []
 

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from helpers.looped import looped
 from unit.docs.test_tutorials import DOCS, play
 
 from embtrain.kernels.core.loader import core
@@ -32,7 +33,7 @@ def test_the_index_names_each_page_once() -> None:
     assert {picture.stem for picture in (FOLDER / "pictures").iterdir()} == set(PAGES)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@looped("name", PAGES)
 def test_a_page_is_one_screen_with_a_picture_and_ends_with_its_result(name: str) -> None:
     page = PAGES[name]
     (block,) = play.blocks(page)

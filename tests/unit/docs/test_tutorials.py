@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 from helpers.docs_scripts import DOCS, script
 from helpers.in_process import Here, replace_processes
+from helpers.looped import looped
 
 from embtrain.common import registry
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core.loader import core
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
+pytestmark = pytest.mark.long
 
 PAGES = [page for page in sorted((DOCS / "guide" / "tutorials").glob("*.md")) if page.stem != "index"]
 WALKS = [page for page in sorted((DOCS / "guide" / "walkthroughs").glob("*.md")) if page.stem != "index"]
@@ -113,7 +114,7 @@ def test_the_classifier_runs_with_fewer_labels() -> None:
     assert play.shape(play.play(block, {})) == play.shape(block.expected)
 
 
-@pytest.mark.parametrize(("page_text", "printed", "is_equal"), [
+@looped("page_text, printed, is_equal", [
     ("valid  mrr  0.12 [0.1, 0.2]  5,000\n", "valid mrr  .5  [-0.1, 1.2]  20\n", False),
     ("valid  mrr  0.12 [0.1, 0.2]  5,000\n", "valid   mrr  0.5  [-0.1, 1.2]  20", True),
     ("valid  mrr  0.12\nrun: runs/a\n", "valid  mrr  0.12\nrun: runs/b\n", False),
@@ -136,7 +137,7 @@ def test_output_text_is_compared_without_its_numbers(page_text: str, printed: st
     assert (play.shape(page_text) == play.shape(printed)) is is_equal
 
 
-@pytest.mark.parametrize(("page_text", "printed", "faults"), [
+@looped("page_text, printed, faults", [
     ("valid  mr  10.00  5,000\n", "valid  mr  10.40  5,000\n", []),
     ("valid  mr  10.00  5,000\n", "valid  mr  10.70  5,000\n", ["10 on the page, 10.7 printed"]),
     ("valid  mr  10.00  5,000\n", "valid  mr  10.00  6,000\n", ["5000 on the page, 6000 printed"]),

@@ -13,6 +13,7 @@ import pytest
 import torch
 from helpers.cores import CORES, using
 from helpers.graphs import PYKEEN, Toy, digest, some_triples, toy
+from helpers.looped import looped
 
 from embtrain.common.types import ProblemSpec
 from embtrain.data.inventory.part_names import PARTS
@@ -53,8 +54,8 @@ def as_rows(result: Ranks) -> list[tuple[int, int, int]]:
     return list(zip(result.better.tolist(), result.equal.tolist(), result.candidates.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("geometry", ["l1", "l2", "dot", "cosine"])
-@pytest.mark.parametrize("levels", [0, 2])
+@looped("geometry", ["l1", "l2", "dot", "cosine"])
+@looped("levels", [0, 2])
 def test_ranks_equal_the_definition(geometry: str, levels: int) -> None:
     """levels: tables of few integers, with many ties and no rounded sums."""
     model, (examples, known) = toy(E, R, geometry, levels=levels), world(TRIPLES, E, R)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pytest
 import torch
+from helpers.looped import looped
 from sacrebleu.metrics import BLEU, CHRF
 
 from embtrain.evaluate.heldout import PairRanks
@@ -24,7 +25,7 @@ def lines(n: int, seed: int, wrong: float) -> tuple[list[str], list[str]]:
     return [" ".join(line) for line in ours], [" ".join(line) for line in theirs]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [
+@looped("ours, theirs", [
     lines(40, 1, 0.3), lines(40, 2, 0.95), (["a b c"], ["a b c"]), (["a b c d e"], ["a b c d e f g"]),
     (["a x b y c z d"], ["a b c d"]), (["q"], ["a b"]), (["", "a b c d"], ["a", "a b c d"]), ([""], ["a b"]),
     (["a b q q q q"], ["a b c d e f"])])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import tiny_runs
+from helpers.looped import looped
 from pydantic import BaseModel, ValidationError
 
 from embtrain.common.config import Section
@@ -66,8 +67,8 @@ def test_every_section_is_visited() -> None:
     assert ("TrainConfig", "batch") in {(section.__name__, name) for section, name in numbers(int)}
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("value", BEYOND)
+@looped("sign", [1, -1])
+@looped("value", BEYOND)
 def test_fractional_numbers_beyond_float32_are_refused(value: float, sign: int) -> None:
     for section, name in numbers(float):
         with pytest.raises(ValidationError) as error:
@@ -75,7 +76,7 @@ def test_fractional_numbers_beyond_float32_are_refused(value: float, sign: int) 
         assert any(one["loc"][:1] == (name,) for one in error.value.errors()), (section, name)
 
 
-@pytest.mark.parametrize("value", [0.0, SMALLEST, 1.0, LARGEST, *WHOLE])
+@looped("value", [0.0, SMALLEST, 1.0, LARGEST, *WHOLE])
 def test_every_other_number_is_accepted_or_refused_by_name(value: float) -> None:
     for section, name in numbers(float) + numbers(int):
         try:

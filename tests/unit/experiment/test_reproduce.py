@@ -14,6 +14,7 @@ import pytest
 import torch
 from helpers.comparisons import without_times
 from helpers.in_process import Here, in_process, small_text
+from helpers.looped import looped
 from helpers.pages import HOSTILE, checked
 
 from embtrain import cli, experiment
@@ -432,7 +433,7 @@ E = [0.001, -0.001, 0.0]  # over three seeds: half the interval is 4.303 × .001
 LOWER = {"metric": "test/log_z_abs"}
 
 
-@pytest.mark.parametrize(("rule", "shift", "expected"), [
+@looped("rule, shift, expected", [
     ({"rule": "better"}, 0.0030, HOLDS),
     ({"rule": "better"}, 0.0020, NOT_SEPARABLE),
     ({"rule": "better"}, -0.0020, NOT_SEPARABLE),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.looped import looped
 
 from embtrain import cli
 from embtrain.common import shipped
@@ -76,7 +77,7 @@ def test_every_shipped_file_is_valid_and_not_with_a_misspelled_key(path: Path) -
             assert not valid({**tree, section: {**keys, "epohcs": 1}}), section
 
 
-@pytest.mark.parametrize(("tree", "is_valid"), [
+@looped("tree, is_valid", [
     ({}, True), ({"train": None}, True), ({"train": {"epochs": 5}}, True), ({"train": {"epochs": 0}}, False),
     ({"train": {"epochs": "many"}}, False), ({"negatives": {"entropy": 0.5}}, True),
     ({"negatives": {"source": "ace", "entropy": 0.5}}, True),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.looped import looped
 
 import embtrain
 from embtrain.common import shipped
@@ -17,7 +18,7 @@ from embtrain.experiment.catalogue import listing
 CASES = [(model, corpus) for model, corpora in shipped.tuned_names().items() for corpus in corpora]
 
 
-@pytest.mark.parametrize(("model", "corpus"), CASES)
+@looped("model, corpus", CASES)
 def test_every_file_resolves_to_what_it_states(model: str, corpus: str) -> None:
     tree = read_yaml(shipped.path("configs", f"{model}-{corpus}", "tuned")).tree
     settings = resolve(model=model, corpus=corpus, tuned=True).model_dump(mode="json")

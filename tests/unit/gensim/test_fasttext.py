@@ -12,6 +12,7 @@ import pytest
 from gensim.models import KeyedVectors
 from gensim.models.callbacks import CallbackAny2Vec
 from gensim.models.fasttext import FastTextKeyedVectors, load_facebook_model as their_model, save_facebook_model
+from helpers.looped import looped
 
 from embtrain.common import progress
 from embtrain.common.config import as_sets
@@ -149,7 +150,7 @@ def test_new_words_are_added() -> None:
 
 # --- arguments ------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("keys", "message"), [
+@looped("keys, message", [
     ({"word_ngrams": 2}, "word_ngrams=2: n-grams of words are not implemented"),
     ({"sg": 0, "cbow_mean": 0}, "cbow_mean=0: the sum"),
     ({"hs": 1}, "hs=1: the hierarchical"), ({"max_n": 99}, r"max_n=99: .*64"),

@@ -20,6 +20,7 @@ import torch
 from gensim import utils
 from gensim.models import KeyedVectors
 from gensim.models.callbacks import CallbackAny2Vec
+from helpers.looped import looped
 
 from embtrain.common import progress
 from embtrain.common.config import as_sets
@@ -367,7 +368,7 @@ def test_a_sample_of_one_or_more_is_a_count() -> None:
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("keys", "kind", "message"), [
+@looped("keys, kind, message", [
     ({"sg": 0, "cbow_mean": 0}, ValueError,
      "cbow_mean=0: the sum of the context is not implemented; set cbow_mean=1, which takes its mean"),
     ({"hs": 1, "negative": 0}, ValueError,

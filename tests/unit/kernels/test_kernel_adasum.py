@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.cores import CORES, NATIVE, using
+from helpers.looped import looped
 
 from embtrain.kernels.reference.training import adasum as reference
 from embtrain.kernels.training import adasum as kernel
@@ -73,9 +74,9 @@ def test_the_length_of_a_fold_never_exceeds_that_of_the_sum_of_lengths(name: str
         assert np.linalg.norm(fold(name, *rows.tolist())) <= np.linalg.norm(rows, axis=1).sum() * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize(("n_ranks", "dim"), itertools.product((1, 2, 3, 5), DIMS))
-@pytest.mark.parametrize("mean", [False, True])
+@looped("name", CORES)
+@looped("n_ranks, dim", itertools.product((1, 2, 3, 5), DIMS))
+@looped("mean", [False, True])
 def test_cores_agree_with_the_reference(name: str, n_ranks: int, dim: int, mean: bool) -> None:
     for wire in WIRES:
         parts = [(ids, reference.to_wire(move, wire)) for ids, move in moves(n_ranks, dim)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.looped import looped
 from hypothesis import given, strategies as st
 from scipy import stats
 
@@ -110,8 +111,8 @@ def test_invalid_tables_are_rejected(name: str) -> None:
 
 # --- the source's table -----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("q", [[1.0], [0.5, 0.5], [0.7, 0.0, 0.1, 0.2], [1e-4, 0.4, 0.3, 0.2999]])
+@looped("name", CORES)
+@looped("q", [[1.0], [0.5, 0.5], [0.7, 0.0, 0.1, 0.2], [1e-4, 0.4, 0.3, 0.2999]])
 def test_frequencies_match_q(name: str, q: list[float]) -> None:
     table, n = AliasTable(torch.tensor(q, dtype=torch.float64), "cpu"), 600_000
     with using(name):

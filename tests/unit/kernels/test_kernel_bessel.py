@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.looped import looped
 
 from embtrain.kernels.reference.scoring import bessel as reference
 from embtrain.kernels.scoring import bessel as kernel
@@ -21,9 +22,9 @@ def order(d: int, dtype: type) -> tuple[float, int, np.ndarray]:
     return v + n, n, _coefficients(v + n, 10 if dtype == np.float64 else 4)
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("d", [2, 3, 49, 50, 300, 1024])
+@looped("name", CORES)
+@looped("dtype", DTYPES)
+@looped("d", [2, 3, 49, 50, 300, 1024])
 def test_values_match_forty_digits(name: str, dtype: type, d: int) -> None:
     kappa2 = (KAPPA ** 2).astype(dtype)
     with using(name):
@@ -55,8 +56,8 @@ def test_values_do_not_depend_on_their_position(name: str, dtype: type) -> None:
                                        rtol=2e-7 if dtype == np.float32 else 1e-12)
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("d", [2, 300])
+@looped("name", CORES)
+@looped("d", [2, 300])
 def test_empty_input_is_valid_and_nan_stays_nan(name: str, d: int) -> None:
     with using(name):
         assert [len(x) for x in kernel.log_c(np.empty(0), *order(d, np.float64))] == [0, 0]

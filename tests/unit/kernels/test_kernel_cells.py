@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers.cores import CORES, NATIVE, needs_core, using
 from helpers.eight_bits import in_eight_bits, scale_of
+from helpers.looped import looped
 from hypothesis import given, strategies as st
 from scipy import special, stats
 
@@ -196,10 +197,10 @@ def test_every_core_draws_inside_cells_like_the_reference(v: int, d: int, unit: 
         assert all(map(np.array_equal, repeated, (drawn, log, left)))
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("unit", [False, True])
-@pytest.mark.parametrize("copied", [False, True])
-@pytest.mark.parametrize("d", [1, 3, 8, 64, 67])
+@looped("name", CORES)
+@looped("unit", [False, True])
+@looped("copied", [False, True])
+@looped("d", [1, 3, 8, 64, 67])
 def test_log_r_equals_plain_sums(name: str, unit: bool, copied: bool, d: int) -> None:
     members = layout(150, d, 5, unit, copied=copied)
     h, query_id, _ = requests(1, members)
@@ -399,8 +400,8 @@ def test_invalid_arguments_are_rejected(name: str) -> None:
         assert len(kernel.inside(members, h, query_id[:0], cell[:0], anywhere[:0], None)[0]) == 0
 
 
-@pytest.mark.parametrize("name", NATIVE)
-@pytest.mark.parametrize("room", [(8, 1, 9), (9, 1, 8), (9, 1, 0)])
+@looped("name", NATIVE)
+@looped("room", [(8, 1, 9), (9, 1, 8), (9, 1, 0)])
 def test_an_output_buffer_of_another_shape_is_rejected(name: str, room: tuple[int, int, int]) -> None:
     members = layout(30, 4, 3)
     with using(name), pytest.raises(ValueError, match="cells: the output has room for"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -47,24 +48,24 @@ def close(result: np.ndarray, expected: np.ndarray, size: np.ndarray) -> bool:
     return bool((np.abs(result - expected) <= 8 * np.finfo(np.float32).eps * size).all())
 
 
-@pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("pad", [0, 5])
 @pytest.mark.parametrize("v", [3, 23, 5000], ids=["few rows", "some", "more than 16 for each id"])
-def test_products_equal_float64_sums(name: str, pad: int, v: int) -> None:
-    for d in WIDTHS:
-        for k in COLUMNS:
-            inputs = make_inputs(6, k, d, v, pad)
-            s, n, grad_h, grad_c, *size = expected_products(inputs)
+def test_products_equal_float64_sums(pad: int, v: int) -> None:
+    for d, k in product(WIDTHS, COLUMNS):
+        inputs = make_inputs(6, k, d, v, pad)
+        s, n, grad_h, grad_c, *size = expected_products(inputs)
+        without_m = expected_products(inputs._replace(m=0 * inputs.m))
+        for name in CORES:
             with using(name):
                 result = kernel.products(inputs.h, inputs.c, inputs.ids)
                 gradient = kernel.query_gradient(inputs.g, inputs.c, inputs.ids)
                 rows = kernel.table_gradient(inputs.g, inputs.m, inputs.h, inputs.c, inputs.ids)
                 single = kernel.table_gradient(inputs.g, None, inputs.h, inputs.c, inputs.ids)
-            assert close(result[0], s, size[0]) and close(result[1], n, size[1]) and close(gradient, grad_h, size[2])
-            assert np.array_equal(rows.ids, np.unique(inputs.ids)) and np.array_equal(single.ids, rows.ids)
-            assert close(rows.values, grad_c[rows.ids], size[3][rows.ids])
-            without_m = expected_products(inputs._replace(m=0 * inputs.m))
-            assert close(single.values, without_m[3][rows.ids], without_m[7][rows.ids])
+            assert close(result[0], s, size[0]) and close(result[1], n, size[1]), name
+            assert close(gradient, grad_h, size[2]), name
+            assert np.array_equal(rows.ids, np.unique(inputs.ids)) and np.array_equal(single.ids, rows.ids), name
+            assert close(rows.values, grad_c[rows.ids], size[3][rows.ids]), name
+            assert close(single.values, without_m[3][rows.ids], without_m[7][rows.ids]), name
 
 
 @pytest.mark.parametrize("name", NATIVE)

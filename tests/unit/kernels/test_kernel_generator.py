@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers.adversary import SHAPES, Case, made, tables_of
 from helpers.cores import CORES, using
+from helpers.looped import looped
 from hypothesis import given, settings, strategies as st
 
 from embtrain.kernels.reference.sampling import generator as reference
@@ -170,8 +171,8 @@ def test_mismatched_arguments_are_rejected():
             kernel.density(t._replace(**{field: value}), ids, row, start)
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("mix, result", [(1.0, lambda case, g: -np.inf), (0.5, lambda case, g: np.log(0.5) + g)])
+@looped("core", CORES)
+@looped("mix, result", [(1.0, lambda case, g: -np.inf), (0.5, lambda case, g: np.log(0.5) + g)])
 def test_a_candidate_without_noise_has_only_the_generator_density(core, mix, result):
     case = made(3, mix=mix)
     word = case.tables.word.copy()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, needs_core, using
+from helpers.looped import looped
 
 from embtrain.common.types import ProblemSpec
 from embtrain.kernels.arguments.pairs import HyperbolicSpace
@@ -134,8 +135,8 @@ def test_metric_and_bounds_are_those_of_the_model(space: str) -> None:
 
 
 @needs_core
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("name", CASES)
+@looped("space", SPACES)
+@looped("name", CASES)
 def test_every_core_updates_like_the_reference(name: str, space: str) -> None:
     case = Case(space, **CASES[name])
     for core in CORES[1:]:
@@ -160,8 +161,8 @@ def test_threads_on_disjoint_rows_equal_one_thread(threads: int) -> None:
     assert_same(case.run(CORES[-1], threads), case.run(CORES[-1]))
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("spoil", ["concept", "target", "slot", "ids", "row", "column", "twice"])
+@looped("core", CORES)
+@looped("spoil", ["concept", "target", "slot", "ids", "row", "column", "twice"])
 def test_out_of_range_ids_are_rejected_before_any_write(core: str, spoil: str) -> None:
     case = Case("cone", rows=6, n_masked=9)
     masked = case.negatives.false_negatives
@@ -182,8 +183,8 @@ def test_out_of_range_ids_are_rejected_before_any_write(core: str, spoil: str) -
     assert np.array_equal(table.x, case.x)
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("space", SPACES)
+@looped("core", CORES)
+@looped("space", SPACES)
 def test_a_row_that_is_not_finite_stays_so(core: str, space: str) -> None:
     """The bounds must not make it finite, or training would not notice that it diverged."""
     case = Case(space)
@@ -192,9 +193,9 @@ def test_a_row_that_is_not_finite_stays_so(core: str, space: str) -> None:
         assert np.isnan(case.run(core)[0].x[5]).any()
 
 
-@pytest.mark.parametrize("place", ["concept", "target", "negative", "masked"])
-@pytest.mark.parametrize("loss", ["hinged_softmax", "order", "sampled_softmax"])
-@pytest.mark.parametrize("space", SPACES)
+@looped("place", ["concept", "target", "negative", "masked"])
+@looped("loss", ["hinged_softmax", "order", "sampled_softmax"])
+@looped("space", SPACES)
 def test_a_score_that_is_nan_reaches_the_loss(space: str, loss: str, place: str) -> None:
     """Training stops when the loss is not finite. A negative that does not count cannot stop it."""
     case = Case(space, rows=1, loss=loss)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.looped import looped
 
 from embtrain.kernels.reference.sampling import int8_rows as reference
 from embtrain.kernels.sampling import int8_rows as kernel
@@ -23,8 +24,8 @@ def rows(n: int, width: int) -> np.ndarray:
     return x.astype(np.float32)
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("width", WIDTHS)
+@looped("name", CORES)
+@looped("width", WIDTHS)
 def test_cores_reference_and_torch_agree_bitwise(name: str, width: int) -> None:
     x, order = rows(20, width), np.random.default_rng(1).permutation(30)[:20]
     b, s = np.zeros((30, width), np.uint8), np.zeros(30, np.float32)
@@ -45,8 +46,8 @@ def test_cores_reference_and_torch_agree_bitwise(name: str, width: int) -> None:
     assert not b[untouched].any() and not kept.read(torch.from_numpy(untouched)).any()
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@looped("name", CORES)
+@looped("value", [np.nan, np.inf, -np.inf])
 def test_a_non_finite_row_has_no_scale(name: str, value: float) -> None:
     x = np.ones((3, 40), np.float32)
     x[1, 37] = value

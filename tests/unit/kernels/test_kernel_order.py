@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, needs_core, using
+from helpers.looped import looped
 from helpers.order_cases import Case
 from hypothesis import given, settings, strategies as st
 
@@ -39,7 +40,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @needs_core
-@pytest.mark.parametrize("name", CASES)
+@looped("name", CASES)
 def test_every_core_updates_like_the_reference(name: str) -> None:
     case = Case(3, **CASES[name])
     for core in CORES[1:]:
@@ -61,10 +62,10 @@ def test_core_matches_the_reference_on_any_case(seed: int, n: int, dim: int, row
         assert_same(case.run(core), case.run("off"), 1e-4)
 
 
-@pytest.mark.parametrize("abs", [False, True])
-@pytest.mark.parametrize("loss", ["order", "margin"])
-@pytest.mark.parametrize("adagrad", [False, True])
-@pytest.mark.parametrize("n", [40, 3])
+@looped("abs", [False, True])
+@looped("loss", ["order", "margin"])
+@looped("adagrad", [False, True])
+@looped("n", [40, 3])
 def test_a_unit_equals_a_batch_of_one_row_in_autograd(abs: bool, loss: str, adagrad: bool, n: int) -> None:
     case = Case(1, n, 7, 1, 6, loss=loss, adagrad=adagrad, abs=abs, weight="cell", n_masked=2)
     config = OrderConfig(dim=7, orthant="abs" if abs else "clamp")
@@ -104,9 +105,9 @@ def test_optional_outputs_change_nothing_and_padding_stays_zero() -> None:
     assert (full[:, 50:] == 0).all() and (table.x >= 0).all()
 
 
-@pytest.mark.parametrize("place", ["concept", "target", "negative", "masked"])
-@pytest.mark.parametrize("abs", [False, True])
-@pytest.mark.parametrize("loss", ["order", "margin"])
+@looped("place", ["concept", "target", "negative", "masked"])
+@looped("abs", [False, True])
+@looped("loss", ["order", "margin"])
 def test_a_coordinate_that_is_nan_reaches_the_loss_and_stays(loss: str, abs: bool, place: str) -> None:
     """The projection must not make it finite, or training would not notice that it diverged."""
     case = Case(3, n=60, rows=3, loss=loss, abs=abs, distinct=True)
@@ -127,8 +128,8 @@ def test_threads_on_disjoint_rows_equal_one_thread(threads: int) -> None:
     assert_same(case.run(CORES[-1], threads), case.run(CORES[-1]), 1e-7)
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("spoil", ["concept", "target", "slot", "ids", "row", "column", "twice"])
+@looped("core", CORES)
+@looped("spoil", ["concept", "target", "slot", "ids", "row", "column", "twice"])
 def test_out_of_range_ids_are_rejected_before_any_write(core: str, spoil: str) -> None:
     case = Case(4, n_masked=9)
     expected = case.negatives.false_negatives

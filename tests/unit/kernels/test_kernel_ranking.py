@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.looped import looped
 from hypothesis import given, strategies as st
 
 from embtrain.kernels.reference.scoring import ranking as reference
@@ -77,8 +78,8 @@ def test_reference_equals_a_plain_python_loop(args: tuple[Any, ...], geometry: s
                 assert equal[a] == sum(x == target_cost for x in rivals)
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("geometry", kernel.GEOMETRIES)
+@looped("name", CORES)
+@looped("geometry", kernel.GEOMETRIES)
 def test_a_positive_ties_with_itself_and_its_copies(name: str, geometry: str) -> None:
     """Products and sums of these numbers are rounded: a fused multiply-add would give different costs."""
     random = np.random.default_rng(0)
@@ -120,8 +121,8 @@ GOOD: dict[str, Any] = {"query": FLOAT, "table": FLOAT, "geometry": "l1", "targe
                         "known_offsets": np.array([0, 0, 2]), "known": IDS}
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("invalid", [
+@looped("name", CORES)
+@looped("invalid", [
     {"query": FLOAT.astype(np.float64)}, {"query": FLOAT[0]}, {"query": FLOAT[:, ::2]}, {"table": FLOAT[::-1]},
     {"table": FLOAT[:, :2]}, {"geometry": "modulus"}, {"query": FLOAT[:, :0], "table": FLOAT[:, :0]},
     {"geometry": "cosine"}, {"target_offsets": np.array([0, 2])}, {"target_offsets": np.array([1, 1, 2])},

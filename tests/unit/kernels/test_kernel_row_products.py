@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.looped import looped
 
 from embtrain.kernels.reference.scoring import row_products as reference
 from embtrain.kernels.scoring import row_products as kernel
@@ -19,8 +20,8 @@ def rows(n: int, d: int, dtype: type, seed: int = 0) -> tuple[np.ndarray, np.nda
     return h.astype(dtype), e.astype(dtype), a.astype(dtype), b.astype(dtype)
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@looped("name", CORES)
+@looped("dtype", DTYPES)
 def test_products_equal_float64_sums(name: str, dtype: type) -> None:
     far = 4 * np.finfo(dtype).eps
     for d in WIDTHS:

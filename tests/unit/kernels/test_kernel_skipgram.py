@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.looped import looped
 from helpers.skipgram_cases import Case
 from hypothesis import given, settings, strategies as st
 
@@ -62,12 +63,12 @@ def test_core_matches_the_reference(case: Case) -> None:
 
 
 @needs_core
-@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
-@pytest.mark.parametrize("share", [0, 1, 4])
-@pytest.mark.parametrize("adagrad", [False, True])
-@pytest.mark.parametrize("mask", ["none", "target", "observed"])
-@pytest.mark.parametrize("weight", ["none", "column", "cell"])
-@pytest.mark.parametrize("log_q", ["static", "cell"])
+@looped("loss", sorted(wrapper.LOSSES))
+@looped("share", [0, 1, 4])
+@looped("adagrad", [False, True])
+@looped("mask", ["none", "target", "observed"])
+@looped("weight", ["none", "column", "cell"])
+@looped("log_q", ["static", "cell"])
 def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weight: str, log_q: str) -> None:
     case = Case(5, 7, 23, 36, [3, 1, 5, 2, 2, 4], share, 6, loss, adagrad, weight, log_q,
                 c="each" if adagrad else "one", mask_target=mask == "target",
@@ -77,10 +78,10 @@ def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weig
 
 
 @needs_core
-@pytest.mark.parametrize("pool", ["mean", "sum"])
-@pytest.mark.parametrize("adagrad", [False, True])
-@pytest.mark.parametrize("share", [0, 1, 4])
-@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
+@looped("pool", ["mean", "sum"])
+@looped("adagrad", [False, True])
+@looped("share", [0, 1, 4])
+@looped("loss", sorted(wrapper.LOSSES))
 def test_pooled_centres(loss: str, share: int, adagrad: bool, pool: str) -> None:
     """Rows that centres of a block share, and rows that occur twice in a word, at every remainder of a chunk."""
     for dim in (1, 4, 36, 100, 128, 150, 301):
@@ -141,8 +142,8 @@ def test_repeated_row_of_a_word_by_hand() -> None:
 
 
 @needs_core
-@pytest.mark.parametrize("share", [0, 1, 3, 64])
-@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
+@looped("share", [0, 1, 3, 64])
+@looped("loss", sorted(wrapper.LOSSES))
 def test_large_windows_and_many_negatives(loss: str, share: int) -> None:
     """More rows than one comparison step, more negatives than a tile, in a small and in a large table."""
     for n_v in (50, 4000):
@@ -153,9 +154,9 @@ def test_large_windows_and_many_negatives(loss: str, share: int) -> None:
 
 
 @needs_core
-@pytest.mark.parametrize("share", [0, 1, 3])
-@pytest.mark.parametrize("scale", [0.0, 1e-20, 8.0, 300.0])
-@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
+@looped("share", [0, 1, 3])
+@looped("scale", [0.0, 1e-20, 8.0, 300.0])
+@looped("loss", sorted(wrapper.LOSSES))
 def test_extreme_scores(loss: str, scale: float, share: int) -> None:
     """Scores of 1e5 and scores of 0: no overflow, no NaN, equal to the reference."""
     case = Case(11, 5, 30, 24, [2, 3, 1], share, 5, loss, weight="cell", scale=scale, mask_target=True, lr=0.01)
@@ -164,8 +165,8 @@ def test_extreme_scores(loss: str, scale: float, share: int) -> None:
 
 
 @needs_core
-@pytest.mark.parametrize("share", [0, 1, 3])
-@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
+@looped("share", [0, 1, 3])
+@looped("loss", sorted(wrapper.LOSSES))
 def test_a_probe_is_scored_without_an_update(loss: str, share: int) -> None:
     """A negative of weight 0 changes nothing, even if its row is extreme."""
     with_probe = Case(2, 5, 30, 12, [2, 3, 1, 2], share, 4, loss, weight="column")
@@ -192,9 +193,9 @@ def test_a_probe_is_scored_without_an_update(loss: str, share: int) -> None:
         np.testing.assert_allclose(output.scores[:, keep], output_.scores, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("place", ["centre", "target", "negative", "masked", "probe"])
-@pytest.mark.parametrize("share", [0, 1, 3])
-@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
+@looped("place", ["centre", "target", "negative", "masked", "probe"])
+@looped("share", [0, 1, 3])
+@looped("loss", sorted(wrapper.LOSSES))
 def test_a_score_that_is_nan_reaches_the_loss(loss: str, share: int, place: str) -> None:
     """Training stops when the loss is not finite. A negative that does not count cannot stop it."""
     case = Case(11, 5, 60, 24, [2, 3, 1], share, 5, loss, distinct=True)
@@ -212,8 +213,8 @@ def test_a_score_that_is_nan_reaches_the_loss(loss: str, share: int, place: str)
 
 
 @needs_core
-@pytest.mark.parametrize("share", [0, 1, 2])
-@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
+@looped("share", [0, 1, 2])
+@looped("loss", sorted(wrapper.LOSSES))
 def test_every_negative_masked(loss: str, share: int) -> None:
     case = Case(4, 5, 9, 10, [2, 1, 2], share, 3, loss)
     g, pairs = case.negatives.ids.shape[0], 5
@@ -313,13 +314,13 @@ def test_one_thread_is_bitwise_reproducible(share: int, pool: str) -> None:
         assert single[2].loss == two[2].loss
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize(("field", "index", "value"), [
+@looped("core", CORES)
+@looped("field, index, value", [
     ("centre", 3, 9), ("centre", 0, -1), ("target", 5, 30), ("target", 2, -7), ("ids", 1, 30), ("ids", 0, -2**63),
     ("start", 1, 4), ("start", 0, 1), ("start", 4, 20), ("false_negatives", 0, 99), ("false_negatives", 3, 5),
     ("false_negatives", 0, 9),
 ])
-@pytest.mark.parametrize("share", [0, 1, 2])
+@looped("share", [0, 1, 2])
 def test_out_of_range_ids_are_rejected_before_any_write(core: str, field: str, index: int, value: int,
                                                         share: int) -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], share, 5, "logistic")
@@ -332,11 +333,11 @@ def test_out_of_range_ids_are_rejected_before_any_write(core: str, field: str, i
     assert (u.x == case.u_x).all() and (v.x == case.v_x).all()
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize(("field", "index", "value"), [
+@looped("core", CORES)
+@looped("field, index, value", [
     ("row", 1, 15), ("row", 0, -1), ("row", 2, 2**62), ("start", 0, -1), ("start", 1, 0), ("start", 1, 999),
     ("start", 1, -5), ("centre", 3, 9), ("centre", 0, -1)])
-@pytest.mark.parametrize("share", [0, 1, 2])
+@looped("share", [0, 1, 2])
 def test_pools_out_of_range_are_rejected_before_any_write(core: str, field: str, index: int, value: int, share: int
                                                           ) -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], share, 5, "logistic", pool="mean")
@@ -421,10 +422,10 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("share", [0, 1, 2])
-@pytest.mark.parametrize("mask", ["none", "target"])
-@pytest.mark.parametrize("weighted", [False, True])
+@looped("form", FORMS)
+@looped("share", [0, 1, 2])
+@looped("mask", ["none", "target"])
+@looped("weighted", [False, True])
 def test_reference_gradients_match_the_torch_losses(form: str, share: int, mask: str, weighted: bool) -> None:
     """One unit with SGD: the tables change by lr times the autograd gradient of the summed loss."""
     name, keys = FORMS[form]

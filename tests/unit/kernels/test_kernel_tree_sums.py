@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.looped import looped
 from hypothesis import given, strategies as st
 
 from embtrain.kernels.reference.sampling import tree_sums as reference
@@ -79,8 +80,8 @@ def test_every_core_sums_like_the_reference(shape: tuple[int, int, int], eight: 
                 np.testing.assert_allclose(actual, reference_result, rtol=1e-6, atol=0, err_msg=name)
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("eight", [False, True])
+@looped("name", CORES)
+@looped("eight", [False, True])
 def test_a_node_is_the_sum_of_its_children(name: str, eight: bool) -> None:
     tree = planted(70, 4, 33, eight)
     with using(name):
@@ -96,8 +97,8 @@ def test_a_node_is_the_sum_of_its_children(name: str, eight: bool) -> None:
         assert (actual[len(children):] == 0).all()
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("eight", [False, True])
+@looped("name", CORES)
+@looped("eight", [False, True])
 def test_a_partial_update_equals_a_full_sum(name: str, eight: bool) -> None:
     single, all_of = planted(90, 3, 40, eight), planted(90, 3, 40, eight)
     all_ids, draw = np.arange(90), np.random.default_rng(5)
@@ -114,8 +115,8 @@ def test_a_partial_update_equals_a_full_sum(name: str, eight: bool) -> None:
     assert all(map(np.array_equal, stored(single.levels), stored(all_of.levels)))
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("frequencies", [1, 15, 16, 17, 50])
+@looped("name", CORES)
+@looped("frequencies", [1, 15, 16, 17, 50])
 def test_features_are_cosines_and_sines(name: str, frequencies: int) -> None:
     draw = np.random.default_rng(frequencies)
     angle = (30 * draw.normal(size=(5 * 7, frequencies))).astype(np.float32)

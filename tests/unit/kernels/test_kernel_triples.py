@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.looped import looped
 from helpers.triple_cases import RULES, Case
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
@@ -59,9 +60,9 @@ cases = st.builds(
     constraint=st.sampled_from(["free", "sphere", "ball"]), lr=st.just(1e-3), row_weights=st.booleans())
 
 
-@pytest.mark.parametrize("place", ["entity", "target", "negative", "masked"])
-@pytest.mark.parametrize("share", [0, 2])
-@pytest.mark.parametrize("loss", RULES)
+@looped("place", ["entity", "target", "negative", "masked"])
+@looped("share", [0, 2])
+@looped("loss", RULES)
 def test_a_score_that_is_nan_reaches_the_loss(loss: str, share: int, place: str) -> None:
     """Training stops when the loss is not finite. A negative that does not count cannot stop it."""
     for score in ("l1", "l2", "dot"):
@@ -84,10 +85,10 @@ def test_core_matches_the_reference(case: Case) -> None:
         assert_agree(case, core)
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("share", [0, 4])
-@pytest.mark.parametrize("score", ["l1", "l2", "dot"])
-@pytest.mark.parametrize("loss", RULES)
+@looped("core", CORES)
+@looped("share", [0, 4])
+@looped("score", ["l1", "l2", "dot"])
+@looped("loss", RULES)
 def test_large_steps_match_if_rows_are_distinct(core: str, share: int, score: str, loss: str) -> None:
     case = Case(3, 90, 8, 21, 8, share, 5, score, loss, adagrad=True, distinct=True, weight="column", n_masked=6,
                 lr=0.3, row_weights=True)
@@ -108,12 +109,12 @@ class Fixed(NegativeSource):
         return self.drawn
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "row-adagrad"])
-@pytest.mark.parametrize("share", [0, 4])
-@pytest.mark.parametrize(("model", "keys", "score"), [
+@looped("optimizer", ["sgd", "row-adagrad"])
+@looped("share", [0, 4])
+@looped("model, keys, score", [
     ("transe", {"norm": "l1"}, "l1"), ("transe", {"norm": "l2"}, "l2"), ("distmult", {}, "dot"),
     ("transe", {"norm": "l2", "entities": "sphere"}, "l2")])
-@pytest.mark.parametrize("loss", RULES)
+@looped("loss", RULES)
 def test_reference_equals_the_torch_step_on_a_batch(optimizer, share, model, keys, score, loss) -> None:
     """One unit without repeated rows, in float64: the same updates as autograd."""
     n, n_e, n_r = (1 if share == 0 else 4), 40, 5
@@ -182,8 +183,8 @@ def test_one_thread_is_bitwise_reproducible() -> None:
     assert single[0].x.tobytes() == two[0].x.tobytes() and single[1].x.tobytes() == two[1].x.tobytes()
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize(("field", "value", "says"), [
+@looped("core", CORES)
+@looped("field, value, says", [
     ("entity", 6, "entity: ids from"), ("relation", 2, "relation: ids from"), ("slot", 2, "slot: ids from"),
     ("target", -1, "target: ids from")])
 def test_out_of_range_ids_change_nothing(core: str, field: str, value: int, says: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.cores import CORES, NATIVE, using
+from helpers.looped import looped
 from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
@@ -45,8 +46,8 @@ def make_loss(vmf_loss: Continuous, h: Tensor, e: Tensor) -> Tensor:
     ).per_example
 
 
-@pytest.mark.parametrize("d", DIMS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@looped("d", DIMS)
+@looped("dtype", [torch.float64, torch.float32])
 def test_log_c_and_derivative_against_forty_digits(d: int, dtype: torch.dtype) -> None:
     kappa = torch.tensor(KAPPA, dtype=dtype)
     log, ratio = log_c(kappa.square(), d)
@@ -68,8 +69,8 @@ def test_log_c_at_0_is_one_over_the_surface_of_the_sphere() -> None:
     assert log_c0(300) == pytest.approx(427.607, abs=1e-3)
 
 
-@pytest.mark.parametrize("d", DIMS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@looped("d", DIMS)
+@looped("dtype", [torch.float64, torch.float32])
 def test_log_c_is_finite_and_smooth_over_the_range_of_floats(d: int, dtype: torch.dtype) -> None:
     log, ratio = log_c(torch.tensor([0.0, 1e-30, 1e30, 1e38], dtype=dtype), d)
     assert log.isfinite().all() and ratio.isfinite().all() and (ratio > 0).all()
@@ -79,16 +80,16 @@ def test_log_c_is_finite_and_smooth_over_the_range_of_floats(d: int, dtype: torc
     assert (steps < 0).all() and (steps.diff().abs() < 2e-5).all()      # no switch from one formula to another
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("d", [2, 3, 60])
-@pytest.mark.parametrize("variant", VARIANTS)
+@looped("core", CORES)
+@looped("d", [2, 3, 60])
+@looped("variant", VARIANTS)
 def test_gradient_equals_finite_differences_also_at_0(variant: str, d: int, core: str) -> None:
     draw = torch.Generator().manual_seed(0)
     length = torch.tensor([0, 0.01, 0.3, 1, 5, 40.0], dtype=DOUBLE)[:, None]
     h = (torch.randn(6, d, dtype=DOUBLE, generator=draw) * length).requires_grad_()
     e = torch.nn.functional.normalize(torch.randn(6, d, dtype=DOUBLE, generator=draw), dim=1)
     with using(core):
-        assert torch.autograd.gradcheck(lambda x: make_loss(loss(variant), x, e), (h,))
+        assert torch.autograd.gradcheck(lambda x: make_loss(loss(variant), x, e), (h,), fast_mode=d > 3)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -118,8 +119,8 @@ def by_torch(h: Tensor, e: Tensor) -> Tensor:
     return -LogC.apply(h.square().sum(1)) - (h * e).sum(1)
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize(("dtype", "far"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+@looped("core", CORES)
+@looped("dtype, far", [(torch.float32, 1e-6), (torch.float64, 1e-14)])
 def test_loss_and_gradient_match_the_readable_form(core: str, dtype: torch.dtype, far: float) -> None:
     """For weighted examples and for tables that are views, at lengths from 0 on."""
     draw = torch.Generator().manual_seed(2)
@@ -164,7 +165,7 @@ def test_loss_is_the_density_up_to_its_constant() -> None:
     assert float(torch.trapezoid(log_p.exp() * 2 * torch.pi, z)) == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize(("variant", "cos", "best"), [
+@looped("variant, cos, best", [
     ("plain", 0.7, 411), ("plain", 0.3, 99), ("reg1", 1.0, 7400), ("reg1", 0.3, 91), ("reg2", 1.0, 30),
     ("reg2", 0.7, 21), ("reg2", 0.3, 9), ("both", 1.0, 24), ("both", 0.7, 15), ("both", 0.3, 3), ("released", 1.0, 15),
     ("released", 0.7, 12), ("released", 0.3, 5), ("both", 0.15, 0), ("released", 0.15, 0)])

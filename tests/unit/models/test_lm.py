@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.bits import same
+from helpers.looped import looped
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
@@ -88,8 +89,8 @@ def test_score_matches_its_formula_by_every_path(kind: dict[str, Any]) -> None:
         torch.testing.assert_close(lm.score(query, vectors), expected, rtol=1e-5, atol=1e-6, check_dtype=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sparse", [True, False])
+@looped("kind", KINDS)
+@looped("sparse", [True, False])
 def test_gradients_equal_finite_differences(kind: dict[str, Any], sparse: bool) -> None:
     lm = model(**kind).double()
     lm.sparse = sparse

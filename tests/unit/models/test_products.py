@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers.cores import CORES, needs_core, using
+from helpers.looped import looped
 from torch import Tensor
 
 from embtrain.kernels.scoring import gathered_dot
@@ -35,10 +36,10 @@ def scores(similarity: str, h: Tensor, c: Tensor, ids: Tensor, sparse: bool) -> 
     return dot_scores(h, c, ids, sparse) if similarity == "dot" else cosine_scores(h, c, ids, sparse, TAU)
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("similarity", ["dot", "cosine"])
-@pytest.mark.parametrize("rows", [1, 2, B])
+@looped("name", CORES)
+@looped("sparse", [True, False])
+@looped("similarity", ["dot", "cosine"])
+@looped("rows", [1, 2, B])
 def test_scores_and_gradients_match_double_precision(name: str, similarity: str, sparse: bool, rows: int) -> None:
     """A vector of length zero has a score of 0 and finite gradients; its own gradient is torch's, and not compared."""
     h, c, ids = tables(rows)

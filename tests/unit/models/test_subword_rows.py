@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers import tiny_runs
 from helpers.in_process import WORDS, small_text
+from helpers.looped import looped
 
 from embtrain import experiment
 from embtrain.common.errors import UsageError
@@ -77,8 +78,8 @@ def test_composed_vectors_use_known_ngrams_alone(pooling: str) -> None:
         np.testing.assert_allclose(vectors.detach(), unknown(old, OLD, [NEW[i] for i in found]), atol=1e-6)
 
 
-@pytest.mark.parametrize("ours", [None, {"buckets": 11}, {"buckets": 12}, {"buckets": "exact", "pooling": "sum"}])
-@pytest.mark.parametrize("buckets", [11, "exact"])
+@looped("ours", [None, {"buckets": 11}, {"buckets": 12}, {"buckets": "exact", "pooling": "sum"}])
+@looped("buckets", [11, "exact"])
 def test_missing_words_start_from_given_subwords(buckets: int | str, ours: dict[str, Any] | None) -> None:
     old, new = model(OLD, buckets=buckets), model(NEW, 4, **(ours or {}))
     before = new.vectors().clone()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.looped import looped
 from scipy import stats
 from torch import Tensor
 
@@ -151,7 +152,9 @@ def is_mean(result: Tensor, expected: Tensor) -> bool:
 
 
 @pytest.mark.parametrize("mix", [pytest.param(0.0, marks=pytest.mark.slow), 0.4])
-@pytest.mark.parametrize("baseline", BASELINES)
+@pytest.mark.parametrize("baseline", [
+    baseline if baseline in ("leave_one_out", "self_critical") else pytest.param(baseline, marks=pytest.mark.slow)
+    for baseline in BASELINES])
 def test_each_row_gets_the_gradient_of_its_own_query(baseline: str, mix: float,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     """Distant rows share negatives; with mix 0.4 noise negatives teach too. A constant subtracted from the reward
@@ -213,9 +216,9 @@ def by_hand(source: Ace, last: shared_draws.SharedDraw, drawn: Negatives, cost: 
     return a
 
 
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("importance", [True, False])
-@pytest.mark.parametrize("baseline", BASELINES)
+@looped("double", [False, True])
+@looped("importance", [True, False])
+@looped("baseline", BASELINES)
 def test_factors_match_the_formula(baseline: str, importance: bool, double: bool) -> None:
     source = build_source(double, baseline=baseline, importance=importance, clip=1.5, penalty=0.7)
     query = make_query(UNEVEN)

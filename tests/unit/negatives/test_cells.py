@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.cores import CORES, NATIVE, needs_core, using
+from helpers.looped import looped
 from helpers.source_worlds import TableView, V, gradient_error, query, source, tiny_problem
 from scipy import stats
 from torch.nn.functional import normalize
@@ -71,9 +72,9 @@ def built_source(case: str, view: Moving, **more: object):
 EVERYONE = torch.arange(N).unsqueeze(0)
 
 
-@pytest.mark.parametrize("geometry", ["dot", "cosine"])
-@pytest.mark.parametrize("inside", ["exact", "unigram", "uniform"])
-@pytest.mark.parametrize("estimate", ["centroid", "diagonal", "full"])
+@looped("geometry", ["dot", "cosine"])
+@looped("inside", ["exact", "unigram", "uniform"])
+@looped("estimate", ["centroid", "diagonal", "full"])
 def test_cluster_matches_its_formula(estimate, inside, geometry):
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
     cell_source, queries = built_source("cluster", view, estimate=estimate, within_cell=inside), make_query()
@@ -268,8 +269,8 @@ def test_stale_masses_define_draw_and_current_scores_define_inside():
     assert (cell_source.log_prob(queries, EVERYONE) - log_q).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("geometry", ["dot", "cosine"])
+@looped("name", CORES)
+@looped("geometry", ["dot", "cosine"])
 def test_copies_are_of_last_summary_and_draw_and_report_agree(geometry, name):
     view, queries = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0), make_query()
     with using(name):
@@ -296,8 +297,8 @@ def test_copies_are_of_last_summary_and_draw_and_report_agree(geometry, name):
         assert (cell_source.log_prob(queries, EVERYONE) - log_q).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("inside", ["exact", "quantized"])
-@pytest.mark.parametrize("name", CORES)
+@looped("inside", ["exact", "quantized"])
+@looped("name", CORES)
 def test_reported_q_follows_each_summary_and_each_grouping(name, inside):
     view = Moving(clustered())
     with using(name):
@@ -381,8 +382,8 @@ def test_resumed_source_draws_bitwise_while_model_moves(case):
     assert source(case).state_dict().keys() == whole.state_dict().keys()
 
 
-@pytest.mark.parametrize("exclude", [False, True])
-@pytest.mark.parametrize(("case", "exponent"), [("cluster", 4.0), ("cluster", -4.0), ("midx", 4.0), ("cluster", 10.0)])
+@looped("exclude", [False, True])
+@looped("case, exponent", [("cluster", 4.0), ("cluster", -4.0), ("midx", 4.0), ("cluster", 10.0)])
 def test_steep_unigram_inside_keeps_small_weights(case, exponent, exclude):
     """Counts of 1 to 5e5 to the fourth power span more than the digits of a float64."""
     counts = torch.cat([torch.arange(1, N - 7), 5 * 10 ** torch.linspace(4, 5, 8)]).double()
@@ -504,8 +505,8 @@ def test_rows_drawn_by_slices_equal_rows_drawn_at_once(monkeypatch):
         assert whole.draw_id is parts.draw_id or torch.equal(whole.draw_id, parts.draw_id)
 
 
-@pytest.mark.parametrize(("step", "cuts"), [(1, [2, 3, 7]), (2, [2, 3, 7]), (3, [3, 7]), (4, [3, 7]), (7, [7]),
-                                            (5, [3, 7]), (6, [3, 7]), (9, [7])])
+@looped("step, cuts", [(1, [2, 3, 7]), (2, [2, 3, 7]), (3, [3, 7]), (4, [3, 7]), (7, [7]),
+                           (5, [3, 7]), (6, [3, 7]), (9, [7])])
 def test_slice_ends_at_a_window(step, cuts):
     window = torch.tensor([4, 4, 5, 9, 9, 9, 9])
     assert list(sampler._window_slices(window, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
@@ -562,11 +563,11 @@ def test_torch_without_core_draws_from_the_same_q(case):
         assert float((result[name][1] - off).abs().sum()) / (4000 * B) < 0.2
 
 
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("gap", [15.0, 30.0, 60.0])
-@pytest.mark.parametrize("settings", [{"case": "cluster"}, {"case": "cluster", "within_cell": "unigram"},
-                                      {"case": "midx"},
-                                      {"case": "midx", "within_cell": "exact"}])
+@looped("core", CORES)
+@looped("gap", [15.0, 30.0, 60.0])
+@looped("settings", [{"case": "cluster"}, {"case": "cluster", "within_cell": "unigram"},
+                     {"case": "midx"},
+                     {"case": "midx", "within_cell": "exact"}])
 def test_remaining_candidates_keep_their_shares_with_dominant_target(settings, gap, core):
     """Candidate 3 has all of q except e^-60, and is the target: 1 - q_t has no digits left."""
     n, k = 30, 3000

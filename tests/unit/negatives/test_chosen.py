@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.looped import looped
 from helpers.source_worlds import CASES, TableView, V, query, source, tiny_problem, trained
 
 from embtrain.common.errors import UsageError
@@ -109,9 +110,9 @@ def test_top_draws_uniformly_from_the_best_of_the_pool():
     assert (seen[best] - 2 / 5).abs().max() < 5 * math.sqrt(0.4 * 0.6 / rows)
 
 
-@pytest.mark.parametrize("settings", [{"max_share": 0.8}, {"min_gap": 0.5}, {"max_share": 0.8, "min_gap": 0.5},
-                                      {"max_share": 0.8, "top": 6}])
-@pytest.mark.parametrize("choose", ["hardest", "semi_hard"])
+@looped("settings", [{"max_share": 0.8}, {"min_gap": 0.5}, {"max_share": 0.8, "min_gap": 0.5},
+                     {"max_share": 0.8, "top": 6}])
+@looped("choose", ["hardest", "semi_hard"])
 def test_negatives_are_below_the_limit_of_their_target(choose, settings):
     sampler, one_query, view = source("hardest", choose=choose, k=3, **settings), query(200), TableView()
     drawn, pool = pool_of(sampler, one_query, view)
@@ -285,7 +286,7 @@ def test_inner_source_receives_the_model(name):
     assert received == [view, view] and sampler.traits.geometry == sampler.inner.traits.geometry != frozenset()
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.split()[0] in ("resampled", "hardest", "mixture")])
+@looped("case", [c for c in CASES if c.split()[0] in ("resampled", "hardest", "mixture")])
 def test_inner_state_is_saved_with_the_source(case):
     view = TableView()
     a = trained(source(case), 7)
@@ -297,7 +298,7 @@ def test_inner_state_is_saved_with_the_source(case):
         assert (one.log_q is None) == (two.log_q is None) and (one.log_q is None or torch.equal(one.log_q, two.log_q))
 
 
-@pytest.mark.parametrize(("case", "settings", "says"), [
+@looped("case, settings, says", [
     ("mixture", {"inner": {"source": "none"}}, r"negatives.inner: none with these settings does not draw"),
     ("mixture", {"inner": {"source": "resampled"}}, r"negatives.inner: resampled with these settings"),
     ("mixture", {"inner": {"source": "cluster", "exclude_target": True}}, r"negatives.inner: .* exclude_target: false"),

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from helpers.looped import looped
 from scipy import stats
 from torch import Tensor
 
@@ -66,8 +67,8 @@ def set_gradient(generator: GeneratorCache, v: int, limit: float, pieces: int = 
 CASES = [(3, None), (16, None), (83, None), (160, None), (83, 1), (83, 32), (83, 50), (160, 159)]
 
 
-@pytest.mark.parametrize(("v", "alone"), CASES)
-@pytest.mark.parametrize("pull", ["none", "some", "all"])
+@looped("v, alone", CASES)
+@looped("pull", ["none", "some", "all"])
 def test_gradient_equals_autograd(v: int, alone: int | None, pull: str) -> None:
     cache = build(v, alone)
     limit = limit_of(cache, pull)
@@ -110,7 +111,7 @@ def test_gradient_collected_by_block_equals_gradient_at_once(alone: int | None, 
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(("v", "alone"), CASES)
+@looped("v, alone", CASES)
 def test_kernels_and_torch_agree(v: int, alone: int | None) -> None:
     native, plain = build(v, alone, torch.float32), build(v, alone)
     assert native.uses_core and not plain.uses_core
@@ -126,8 +127,8 @@ def test_kernels_and_torch_agree(v: int, alone: int | None) -> None:
         torch.testing.assert_close(a.grad.double(), b.grad, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("v", "alone"), [(1, None), (5, None), (17, None), (83, None), (83, 20), (83, 1)])
+@looped("dtype", [torch.float32, torch.float64])
+@looped("v, alone", [(1, None), (5, None), (17, None), (83, None), (83, 20), (83, 1)])
 def test_rows_contain_the_density_and_its_maximum(v: int, alone: int | None, dtype: torch.dtype) -> None:
     cache = build(v, alone, dtype)
     context = torch.tensor([2, 0, 5, 0])
@@ -178,8 +179,8 @@ def test_id_without_noise_counts_as_the_rarest() -> None:
     assert float(generator.log_mass.exp().sum()) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("v", "alone"), [(2, None), (40, None), (83, None), (83, 20), (83, 70)])
+@looped("dtype", [torch.float32, torch.float64])
+@looped("v, alone", [(2, None), (40, None), (83, None), (83, 20), (83, 70)])
 def test_draws_follow_the_probabilities_of_their_row(v: int, alone: int | None, dtype: torch.dtype) -> None:
     cache, n = build(v, alone, dtype, mix=0.0), 60_000
     context = torch.tensor([2, 0, 5])

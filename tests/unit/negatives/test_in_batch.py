@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 import torch
 from helpers.in_process import small_text
+from helpers.looped import looped
 from helpers.source_worlds import TableView, V, source
 from helpers.worlds import make_loss
 
@@ -30,8 +31,8 @@ def batch(targets: list[int]) -> Query:
     return Query(torch.zeros(len(target), 8), torch.arange(len(target)), target, torch.zeros_like(target))
 
 
-@pytest.mark.parametrize("rows", [2, 3, 4, 5, 9, 30])
-@pytest.mark.parametrize("k", [1, 4, 29, 64])
+@looped("rows", [2, 3, 4, 5, 9, 30])
+@looped("k", [1, 4, 29, 64])
 def test_every_row_has_other_targets_and_its_own_is_masked(rows, k):
     query = batch([7 * i % V for i in range(rows)])
     drawn = build_source(k=k).draw(query, k, TableView())

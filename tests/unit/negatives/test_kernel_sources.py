@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.cores import needs_core
+from helpers.looped import looped
 from helpers.source_worlds import TableView, source
 from scipy import stats
 
@@ -123,9 +124,9 @@ def by_hand(sampler: KernelSource, view: VectorView, h: torch.Tensor, without: i
     return q
 
 
-@pytest.mark.parametrize("tau", [6.0, None])
-@pytest.mark.parametrize("excluded", [False, True])
-@pytest.mark.parametrize("way", WAYS)
+@looped("tau", [6.0, None])
+@looped("excluded", [False, True])
+@looped("way", WAYS)
 def test_q_is_that_of_the_kernel_summed_one_by_one(way: str, excluded: bool, tau: float | None) -> None:
     view = VectorView(90, tau, scale=0.5)
     sampler = build(way, 90, exclude_target=excluded, sum_dtype="float32")
@@ -143,8 +144,8 @@ def test_q_is_that_of_the_kernel_summed_one_by_one(way: str, excluded: bool, tau
                                        log_q[row, query.target[row]].float())
 
 
-@pytest.mark.parametrize("excluded", [False, True])
-@pytest.mark.parametrize("way", [way for way in WAYS if way.startswith("rff")])
+@looped("excluded", [False, True])
+@looped("way", [way for way in WAYS if way.startswith("rff")])
 def test_int8_sums_keep_q(way: str, excluded: bool) -> None:
     """Compared with the noise of the features."""
     view, query, everyone = VectorView(500, 6.0), make_query(20), torch.arange(500).unsqueeze(0)
@@ -159,7 +160,7 @@ def test_int8_sums_keep_q(way: str, excluded: bool) -> None:
     assert (actual.isfinite() == exact.isfinite()).all() and 1e-9 < float(kl.mean()) < 2e-3
 
 
-@pytest.mark.parametrize("way", WAYS)
+@looped("way", WAYS)
 def test_draws_among_ten_thousand_follow_reported_probability(way: str) -> None:
     v, view = 10_000, VectorView(10_000)
     sampler = build(way, v, exclude_target=True)
@@ -217,7 +218,7 @@ def test_stale_masses_define_draw_and_report_between_refreshes(way: str) -> None
     assert float((sampler.log_prob(query, everyone) - before).abs().max()) > 0.5
 
 
-@pytest.mark.parametrize("way", WAYS)
+@looped("way", WAYS)
 def test_drawn_candidates_are_summed_again_before_the_next_draw(way: str) -> None:
     view, query = VectorView(200), make_query(4, v=200)
     sampler = build(way, 200)
@@ -251,7 +252,7 @@ def test_updates_are_as_frequent_as_configured(update: int, rebuild: int, same: 
     assert [int(all(map(torch.equal, a, b))) for a, b in itertools.pairwise(seen)] == same
 
 
-@pytest.mark.parametrize("way", WAYS)
+@looped("way", WAYS)
 def test_stopped_run_resumes_bitwise(way: str) -> None:
     views = VectorView(200), VectorView(200)
     sources = build(way, 200, update_every=2, exclude_target=True), build(way, 200, update_every=2, exclude_target=True,
@@ -306,9 +307,9 @@ def test_unsupported_settings_are_rejected(way: str, settings: dict[str, Any], s
     assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("settings", [{"features": 0}, {"nu": 0.0}, {"nu": float("nan")}, {"branching": 1},
-                                      {"branching": 65},
-                                      {"leaf_size": 0}, {"floor": 0.0}, {"directions": "none"}])
+@looped("settings", [{"features": 0}, {"nu": 0.0}, {"nu": float("nan")}, {"branching": 1},
+                     {"branching": 65},
+                     {"leaf_size": 0}, {"floor": 0.0}, {"directions": "none"}])
 def test_settings_out_of_bounds_are_rejected_by_the_configuration(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         build("rff", **settings)
@@ -337,8 +338,8 @@ def test_vectors_that_are_not_finite_are_named(way: str) -> None:
         build(way, 50).draw(query, 2, VectorView(50))
 
 
-@pytest.mark.parametrize("geometry", ["l1", "l2", "order"])
-@pytest.mark.parametrize("way", ["rff", "quadratic", "maclaurin", "positive_features"])
+@looped("geometry", ["l1", "l2", "order"])
+@looped("way", ["rff", "quadratic", "maclaurin", "positive_features"])
 def test_score_that_is_not_an_inner_product_is_rejected_in_one_line(way: str, geometry: str) -> None:
     class Distance(Model):
         name = "distance"

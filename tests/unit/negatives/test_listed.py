@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.looped import looped
 from helpers.source_worlds import CONTEXTS, TableView, V, paired, query, source, tiny_problem
 
 from embtrain.common.candidate_lists import CandidateLists, FixedLists
@@ -199,7 +200,7 @@ def test_a_state_of_other_lists_is_refused() -> None:
 GOOD = CandidateLists.from_entries((0,), np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.ones(1))
 
 
-@pytest.mark.parametrize(("lists", "settings", "message"), [
+@looped("lists, settings, message", [
     (GOOD, {"fallback": {"source": "cluster"}}, r"^negatives\.fallback\.source: cluster .*; use unigram"),
     (GOOD, {"fallback": {"source": "uniform", "replacement": False}}, r"^negatives\.fallback\.source: uniform with"),
     (GOOD, {"fallback": {"source": "uniform", "k": 3}}, r"^negatives\.fallback\.k: it always equals"),

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from helpers.cores import CORES, using
+from helpers.looped import looped
 from hypothesis import given, strategies as st
 from scipy import stats
 
@@ -88,9 +89,9 @@ def test_every_block_has_the_probability_of_its_walk(n: int, fan: int, leaf: int
         assert float(torch.nan_to_num(q).sum()) == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("excluded", [False, True])
-@pytest.mark.parametrize(("n", "fan", "leaf"), [(50, 2, 1), (61, 4, 3), (33, 16, 2)])
+@looped("name", CORES)
+@looped("excluded", [False, True])
+@looped("n, fan, leaf", [(50, 2, 1), (61, 4, 3), (33, 16, 2)])
 def test_q_of_int8_tree_is_that_of_stored_values(name: str, n: int, fan: int, leaf: int, excluded: bool) -> None:
     """It is close to that of the sums: rounding moves a mass by at most some hundredths of the largest."""
     tree, phi, prior, queries = planted(n, fan, leaf, kind="int8")
@@ -148,8 +149,8 @@ def test_blocks_follow_reported_probability(n: int, fan: int, leaf: int) -> None
         assert stats.chi2.sf(float(((a - b).square() / b)[b >= 50].sum()), int((b >= 50).sum()) - 1) > 1e-4
 
 
-@pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("kind", KINDS)
+@looped("name", CORES)
+@looped("kind", KINDS)
 def test_partial_updates_equal_rebuild(name: str, kind: StoredDtype) -> None:
     with using(name):
         tree, phi, prior, _ = planted(500, 4, 3, kind=kind)

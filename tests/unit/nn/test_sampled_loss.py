@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.looped import looped
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -127,9 +128,9 @@ LOSSES = [("sampled_softmax", "target"), ("nce", "none"), ("logistic", "target")
           ("self_adversarial", "target")]
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(("loss", "mask"), LOSSES)
-@pytest.mark.parametrize("share", ["row", "batch"])
+@looped("source", SOURCES)
+@looped("loss, mask", LOSSES)
+@looped("share", ["row", "batch"])
 def test_loss_and_gradient_are_those_of_the_trainer(source: str, loss: str, mask: str, share: str) -> None:
     found = negatives.find(source)
     if share not in found.traits.sharing_modes or (source in ("ace", "kbgan") and share == "batch"):
@@ -456,7 +457,7 @@ def test_same_seed_same_draws_and_another_seed_others() -> None:
 
 # --- errors ---------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("change", "words"), [
+@looped("change, words", [
     (lambda p: module(source="unigrm"), "negatives: there is no 'unigrm' (did you mean 'unigram'?"),
     (lambda p: module(expnent=1), "expnent: unknown key (did you mean 'exponent'?"),
     (lambda p: module(k=3), "set by the arguments negatives, num_sampled and share"),

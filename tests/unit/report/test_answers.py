@@ -13,7 +13,7 @@ from helpers.run_folders import run_folder
 from embtrain import report
 from embtrain.common.errors import DataError
 
-pytestmark = pytest.mark.usefixtures("empty_charts")
+pytestmark = pytest.mark.usefixtures("empty_charts_of_module")
 
 QUERY = {"query": "warsaw capital_of ?", "n_positives": 7,
          "answers": [["poland", 0.164, True], ["czechia", -1.94, False], ["spain", None, False]],

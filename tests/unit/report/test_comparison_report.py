@@ -19,6 +19,7 @@ import matplotlib
 import numpy as np
 import pytest
 from helpers.comparisons import comparison
+from helpers.looped import looped
 from helpers.pages import HOSTILE, Page, checked
 from hypothesis import given, settings, strategies as st
 
@@ -545,7 +546,7 @@ def test_only_cosines_get_a_minus() -> None:
     assert near == ["sgns", "-lrb- 0.50, -rrb- \N{MINUS SIGN}0.40", "none"]
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
+@looped("hostile", HOSTILE)
 def test_an_axis_with_any_name_is_drawn(hostile: str) -> None:
     along = [(1.0, (0.1, 0.0, 0.2)), (100.0, (0.3, 0.3, 0.3))]
     drawing = charts.against("a", "about", along, [(1, (0.2, 0.1, 0.3))], 0, hostile)

@@ -15,7 +15,7 @@ from embtrain import report
 from embtrain.report.comparison import page as comparison_page
 from embtrain.report.render import css
 
-pytestmark = pytest.mark.usefixtures("empty_charts")
+pytestmark = pytest.mark.usefixtures("empty_charts_of_module")
 Attributes = dict[str, str | None]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib
 import pytest
+from helpers.looped import looped
 from helpers.pages import HOSTILE, Page, checked
 from helpers.run_folders import SCORES, lines_of, run_folder
 from hypothesis import given, settings, strategies as st
@@ -351,7 +352,7 @@ def test_a_long_note_is_printed_below_its_row() -> None:
     assert len(lines) > 3 and all(line.startswith("    ") for line in lines[3:])
 
 
-@pytest.mark.parametrize(("value", "like", "shown"), [
+@looped("value, like, shown", [
     (0.5231, None, "0.523"), (0.04567, None, "0.0457"), (-8.41234, None, "-8.412"), (43.219, None, "43.22"),
     (12345.6, None, "12,346"), (0.0, None, "0.000"), (1e-6, None, "1.00e-06"), (3e12, None, "3.00e+12"),
     (-0.0, None, "0.000"), (-0.0004, 1.0, "0.000"), (0.09, 0.52, "0.090"), (0.1, 0.05, "0.1000"),

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.bits import same
+from helpers.looped import looped
 from torch import Tensor
 
 from embtrain.common.errors import ResourceError, UsageError
@@ -241,29 +242,36 @@ LOOKING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", LOOKING)
-@pytest.mark.parametrize(("loss", "mask"), [("sampled_softmax", "target"), ("sampled_softmax ranking", "none")])
-def test_source_that_reads_the_model_gives_the_same_update(case: str, loss: str, mask: str) -> None:
+def run_looking(case: str, loss: str, mask: str, kind: type[Step] | type[CompiledWindows], block: WindowBatch, v: int,
+                seed: int) -> tuple[Built, StepResult] | None:
+    """Run the block through one engine; None if the source does not fit the loss."""
     source_class, cost = sources.find(case.split()[0]), losses.find("sampled_softmax")
+    config = source_class.Config(**{"source": source_class.name, "k": 3, "filter": mask, **LOOKING[case]})
+    components = source_class(config, problem(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), problem(v))
+    built = make(kind, *components, v)
+    components[0].random.manual_seed(seed)
+    if incompatibilities(*components, built.model):
+        return None
+    assert source_class.traits.uses_model
+    assert not engine.why_not_fused(built.model.config, source_class, config, components[1].config, TrainConfig(), True)
+    batch: Any = block.pairs() if kind is Step else block
+    return built, built.engine(batch, keep_costs=True)
+
+
+@looped("case", LOOKING)
+@looped("loss, mask", [("sampled_softmax", "target"), ("sampled_softmax ranking", "none")])
+def test_source_that_reads_the_model_gives_the_same_update(case: str, loss: str, mask: str) -> None:
     for block, v in ((APART, 600), (WINDOW, 7)):
-        for seed in range(200):
-            pair = []
-            for kind in (Step, CompiledWindows):
-                config = source_class.Config(**{"source": source_class.name, "k": 3, "filter": mask, **LOOKING[case]})
-                built_loss = cost(cost.Config(name=cost.name, **LOSSES[loss]), problem(v))
-                components = source_class(config, problem(v)), built_loss
-                built = make(kind, *components, v)
-                components[0].random.manual_seed(seed)
-                if incompatibilities(*components, built.model):
-                    assert loss == "sampled_softmax ranking"
-                    return
-                assert source_class.traits.uses_model
-                assert not engine.why_not_fused(built.model.config, source_class, config,
-                                                                            components[1].config, TrainConfig(), True)
-                batch: Any = block.pairs() if kind is Step else block
-                pair.append((built, built.engine(batch, keep_costs=True)))
-            if block is WINDOW or not collides(block, pair[0][1].drawn):  # type: ignore[arg-type]
-                assert_agree(*pair)
+        start = 134 if case == "cluster" and block is APART else 0   # all seeds before draw a row twice
+        for seed in range(start, start + 200):
+            first = run_looking(case, loss, mask, Step, block, v, seed)
+            if first is None:
+                assert loss == "sampled_softmax ranking"
+                return
+            if block is WINDOW or not collides(block, first[1].drawn):  # type: ignore[arg-type]
+                second = run_looking(case, loss, mask, CompiledWindows, block, v, seed)
+                assert second is not None
+                assert_agree(first, second)
                 break
         else:
             assert case == "resampled"  # few candidates, the best again and again
@@ -318,9 +326,9 @@ class Given(NegativeSource):
                          origin=torch.tensor([[NOISE, GENERATOR, PROBE]], dtype=torch.int8))
 
 
-@pytest.mark.parametrize("learns_per_row", [False, True])
-@pytest.mark.parametrize("share", ["row", "window", "block"])
-@pytest.mark.parametrize(("loss", "mask"), [("logistic", "target"), ("nce context", "none"), ("margin", "observed")])
+@looped("learns_per_row", [False, True])
+@looped("share", ["row", "window", "block"])
+@looped("loss, mask", [("logistic", "target"), ("nce context", "none"), ("margin", "observed")])
 def test_source_that_learns_receives_the_same(share: str, loss: str, mask: str, learns_per_row: bool) -> None:
     """Weights of each draw, one log q for all, and a block whose negative is masked in some of its windows only."""
     result = []
@@ -406,7 +414,7 @@ def test_fixed_source_draws_ids_only(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the choice of the engine -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("change", "says"), [
+@looped("change, says", [
     ({"model.similarity": "cosine"}, "model.similarity"), ({"loss.penalty": 0.1}, "loss.penalty"),
     ({"train.clip": 1.0}, "train.clip"), ({"train.reduction": "mean"}, "train.reduction"),
     ({"train.device": "cuda:1"}, ""), ({"train.optimizer": "adam"}, "train.optimizer"),

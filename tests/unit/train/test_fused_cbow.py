@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.looped import looped
 
 from embtrain.common.types import ProblemSpec
 from embtrain.data.text.windows import ContextBatch
@@ -67,11 +68,11 @@ def trained(kind: type[Step] | type[CompiledContexts], block: ContextBatch, sour
     return values | {"cost": result.cost}, float(result.loss), result.drawn.ids
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "row-adagrad"])
-@pytest.mark.parametrize("has_subwords", [False, True])
-@pytest.mark.parametrize(("source", "share"), [(source, share) for source in SOURCES
-                                               for share in ("row", "window", "block") if (source, share) != (
-                                                   "exp", "block")])                       # exp draws for each query
+@looped("optimizer", ["sgd", "row-adagrad"])
+@looped("has_subwords", [False, True])
+@looped("source, share", [(source, share) for source in SOURCES
+                              for share in ("row", "window", "block") if (source, share) != (
+                                  "exp", "block")])                       # exp draws for each query
 def test_both_engines_make_the_same_update(source: str, share: str, has_subwords: bool, optimizer: str) -> None:
     for loss in LOSSES if source == "unigram" else ["sampled_softmax", "nce context"]:
         for block in (*[APART][source == "ace":], BLOCK if share == "block" else ONE):  # ace's probes repeat

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.looped import looped
 
 from embtrain.common.types import ProblemSpec
 from embtrain.data.text.windows import WindowBatch
@@ -71,11 +72,11 @@ def trained(kind: type[Step] | type[CompiledWindows], block: WindowBatch, source
     return values | {"cost": result.cost}, float(result.loss), result.drawn.ids
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "row-adagrad"])
-@pytest.mark.parametrize("pooling", ["mean", "sum"])
-@pytest.mark.parametrize(("source", "share"), [(source, share) for source in SOURCES
-                                               for share in ("row", "window", "block") if (source, share) != (
-                                                   "exp", "block")])                       # exp draws for each query
+@looped("optimizer", ["sgd", "row-adagrad"])
+@looped("pooling", ["mean", "sum"])
+@looped("source, share", [(source, share) for source in SOURCES
+                              for share in ("row", "window", "block") if (source, share) != (
+                                  "exp", "block")])                       # exp draws for each query
 def test_both_engines_make_the_same_update(source: str, share: str, pooling: str, optimizer: str) -> None:
     for loss in LOSSES if source == "unigram" else ["sampled_softmax", "nce"]:
         for block in (*[APART][source == "ace":], BLOCK if share == "block" else WINDOW):  # ace's probes repeat

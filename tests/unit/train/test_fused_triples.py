@@ -12,6 +12,7 @@ import pytest
 import torch
 from helpers.bits import same
 from helpers.cores import CORES, needs_core, using
+from helpers.looped import looped
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
@@ -95,12 +96,12 @@ LOSSES = ["logistic", "self_adversarial", "margin", "nce", "nce global", "sample
           "gbce"]
 
 
-@pytest.mark.parametrize("core", [CORES[-1]])
-@pytest.mark.parametrize("optimizer", ["sgd", "row-adagrad"])
-@pytest.mark.parametrize("share", ["row", "block"])
-@pytest.mark.parametrize(("model", "keys"), [("transe", {"norm": "l1"}), ("transe", {"norm": "l2", "entities": "ball"}),
-                                             ("distmult", {})])
-@pytest.mark.parametrize("loss", LOSSES)
+@looped("core", [CORES[-1]])
+@looped("optimizer", ["sgd", "row-adagrad"])
+@looped("share", ["row", "block"])
+@looped("model, keys", [("transe", {"norm": "l1"}), ("transe", {"norm": "l2", "entities": "ball"}),
+                            ("distmult", {})])
+@looped("loss", LOSSES)
 def test_update_equals_the_step(core, optimizer, share, model, keys, loss) -> None:
     mask = "none" if "nce" in loss or "ranking" in loss else "observed"
     with using(core):
@@ -115,8 +116,8 @@ def test_update_equals_the_step(core, optimizer, share, model, keys, loss) -> No
     torch.testing.assert_close(a[1].cost, b[1].cost, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("share", ["row", "block"])
-@pytest.mark.parametrize("loss", ["self_adversarial", "margin", "nce global", "sampled_softmax ranking"])
+@looped("share", ["row", "block"])
+@looped("loss", ["self_adversarial", "margin", "nce global", "sampled_softmax ranking"])
 def test_weights_of_examples_scale_the_update(share, loss) -> None:
     """As in the step; costs of negatives, which sources learn from, are not scaled. Log Z steps twice by Adam."""
     mask = "none" if "nce" in loss or "ranking" in loss else "observed"
@@ -146,9 +147,9 @@ class Distinct(NegativeSource):
 
 
 @needs_core
-@pytest.mark.parametrize("optimizer", ["sgd", "row-adagrad"])
-@pytest.mark.parametrize("norm", ["l1", "l2"])
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@looped("optimizer", ["sgd", "row-adagrad"])
+@looped("norm", ["l1", "l2"])
+@looped("temperature", [0.0, 1.0])
 def test_recurring_rows_are_updated_as_by_steps_of_one_example(optimizer: str, norm: str, temperature: float) -> None:
     """300 examples of a graph in which each entity and relation recurs: the engines differ in the size of an update."""
     draw = torch.Generator().manual_seed(2)

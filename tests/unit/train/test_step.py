@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.looped import looped
 from hypothesis import given, strategies as some
 from torch import Tensor
 
@@ -491,8 +492,8 @@ def test_encoder_is_differentiated_once_for_any_chunks(monkeypatch: pytest.Monke
     assert passed == [(8, D), (5, D)] and rows == [B, 8, 5]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@looped("layout", LAYOUTS)
+@looped("reduction", ["sum", "mean"])
 def test_block_equals_its_batches_in_turn(layout: str, reduction: str) -> None:
     """Drawn at once, updated batch by batch, each on the tables left by the one before."""
     one, other, loss = model(), model(), loss_of("nce, one z")

@@ -12,7 +12,7 @@ from helpers.in_process import small_text
 
 from embtrain.train.group.trainer import GroupTrainer
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("empty_charts")]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture

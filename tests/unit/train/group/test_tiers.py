@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from helpers.looped import looped
 
 from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors.subword_table import ngram_rows
@@ -29,8 +30,8 @@ def is_exchanged(count: np.ndarray, row: int, s: int, is_last: bool, frequent: i
     return is_last or s % (periods[0] if periods else longest) == 0
 
 
-@pytest.mark.parametrize(("n_syncs", "longest"), [(1, 1), (15, 1), (16, 2), (31, 2), (32, 4), (127, 8), (128, 16),
-                                                  (511, 32), (512, 64), (10_000, 64)])
+@looped("n_syncs, longest", [(1, 1), (15, 1), (16, 2), (31, 2), (32, 4), (127, 8), (128, 16),
+                                 (511, 32), (512, 64), (10_000, 64)])
 def test_short_epochs_exchange_all_rows_more_often(n_syncs: int, longest: int) -> None:
     schedule = RowSchedule(COUNTS, 1, n_syncs)
     every = [s for s in range(1, 129) if schedule.exchanges_all(s, False)]

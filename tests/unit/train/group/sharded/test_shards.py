@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.groups import assert_any_number_finishes, bits, ends, fit, kill_one_and_resume, losses
 from helpers.in_process import small_text
+from helpers.looped import looped
 from helpers.tiny_runs import OF_TEXT
 from scipy.stats import chisquare
 
@@ -35,8 +36,8 @@ def whole_tables(seed: int, size: int) -> list[np.ndarray]:
     return [*tables, *(draw.random((n, 1)).astype(np.float32) for n, _ in SHAPES)]
 
 
-@pytest.mark.parametrize("wire", ["float32", "bfloat16"])
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@looped("wire", ["float32", "bfloat16"])
+@looped("size", [1, 2, 3, 4])
 def test_moves_of_pulled_rows_are_folded_as_those_of_whole_tables(size: int, wire: str) -> None:
     def body(group: ProcessGroup) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
         start, collected = whole_tables(1, 0), [np.full_like(x, np.nan) for x in whole_tables(1, 0)]
