@@ -6,7 +6,7 @@
 PPMI-SVD [levy2015] counts the pairs of one epoch (cooccurrences.py), with the text, vocabulary, window, subsampling and
 dimension of the bench budget; its time is that of counting, logarithms and SVD. Each case trains sgns in a layout of
 the bench budget for as many whole epochs, at least one, as take the same CPU time. SHIFTS and EXPONENTS of PPMI-SVD and
-RATES of sgns are chosen by the mean over the odd pairs, with seed 0 (`about.trials`). A round is one seed.
+RATES of the bench budget are chosen by the mean over the odd pairs, with seed 0 (`about.trials`). A round is one seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from embtrain.data.vectors.vectors import Vectors
 
 SHIFTS = (1.0, 5.0)
 EXPONENTS = (0.0, 0.5, 1.0)
-RATES = (0.025, 0.05)
 RIVAL = "ppmi-svd"
 
 
@@ -51,10 +50,10 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         ours: dict[str, Work] = {}
         for case in (case for case in chosen if known[case][0] == n):
             layout = known[case][1]
-            epoch = budget.ours(file, n, layout, RATES[0], 1)(seed=0, benchmarks=()).cpu_seconds
+            epoch = budget.ours(file, n, layout, budget.RATES[0], 1)(seed=0, benchmarks=()).cpu_seconds
             epochs = max(1, int(theirs.seconds / epoch))
             choice = budget.best({f"rate {rate}, epochs {epochs}": budget.ours(file, n, layout, rate, epochs)
-                                  for rate in RATES})
+                                  for rate in budget.RATES})
             trials[case], ours[case] = choice.scores, budget.kept(found, case, choice.train)
         groups.append(Group(n, ours, {RIVAL: budget.kept(found, rival, theirs.train)}))
     about = {"corpus": corpus or quality.CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
