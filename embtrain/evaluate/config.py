@@ -55,6 +55,8 @@ class WordsConfig(LikelihoodConfig):
     oov: Literal["drop", "zero", "mean"] = Field(
         "drop", description="pair with a missing word: left out, similarity 0, or the mean vector for the word")
     vectors: Literal["input", "sum"] = Field("input", description="input table, or input plus output")
+    centred: bool = Field(
+        False, description="subtract the mean vector before benchmarks are scored; exported vectors keep it")
     heldout_pairs: int = Field(20_000, ge=0, description="maximum held-out pairs scored; 0: none")
     neighbours: list[str] = Field(
         ["queen", "king", "computer", "man", "woman"], description="words whose nearest neighbours are listed")

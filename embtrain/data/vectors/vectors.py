@@ -16,7 +16,7 @@ import codecs
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -57,7 +57,8 @@ class Vectors:
     words: list[str]
     table: np.ndarray  # (V, D) float32
     subword_source: SubwordTable | Path | None = None  # pools vectors of words without a row; a path is read when used
-    new_table: Callable[[int, int, bool], Tensor] | None = None  # makes `unit` in a file (ProblemSpec.new_table)
+    new_table: Callable[[int, int, bool], Tensor] | None = None  # makes copies in a file (ProblemSpec.new_table)
+    offset: np.ndarray | None = None  # (D,) float64, subtracted from composed vectors; None: nothing
 
     def __post_init__(self) -> None:
         table = np.asarray(self.table, dtype=np.float32)     # the padded rows of the engines are not copied
@@ -74,7 +75,8 @@ class Vectors:
 
     def first(self, n: int | None) -> Vectors:
         """Return the vectors of the first n words, the most frequent ones; None: all."""
-        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n], self.subword_source)
+        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n], self.subword_source,
+                                                                offset=self.offset)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -96,7 +98,10 @@ class Vectors:
         """Return vectors (n, D) float32 of words without a row; zeros for a word whose n-grams have no rows."""
         if not words or self.subwords is None:
             return np.zeros((len(words), self.dim), np.float32)
-        return self.subwords.compose(words)
+        made = self.subwords.compose(words)
+        if self.offset is not None:
+            made[made.any(1)] -= self.offset  # zeros mean that a word has no vector
+        return made
 
     @cached_property
     def spellings(self) -> Spellings:
@@ -107,14 +112,27 @@ class Vectors:
     def unit(self) -> np.ndarray:
         """The table (V, D) with rows of length 1; a row of zeros is unchanged."""
         norms = np.sqrt(np.einsum("vd,vd->v", self.table, self.table, dtype=np.float64))     # (V,)
-        norms, limits = np.where(norms > 0, norms, 1), np.finfo(np.float32)
-        unit = np.empty(self.table.shape, np.float32) if self.new_table is None else \
-            self.new_table(len(self), self.dim, False).numpy()
+        norms, limits, unit = np.where(norms > 0, norms, 1), np.finfo(np.float32), self._new_table()
         np.divide(self.table, norms.clip(max=limits.max).astype(np.float32)[:, None], out=unit)
         # lengths outside float32's range or precision
         is_extreme = (norms > limits.max) | (norms < limits.tiny)
         unit[is_extreme] = self.table[is_extreme] / norms[is_extreme, None]
         return unit
+
+    @cached_property
+    def centred(self) -> Vectors:
+        """These vectors minus the mean row, in which every word has the same weight [mu2018].
+
+        The mean is subtracted from vectors composed from n-grams too.
+        """
+        mean, table = self.table.mean(0, dtype=np.float64), self._new_table()
+        np.subtract(self.table, mean, out=table, casting="same_kind")
+        return replace(self, table=table, offset=mean if self.offset is None else mean + self.offset)
+
+    def _new_table(self) -> np.ndarray:
+        """Return an empty table (V, D) float32, in a file if `new_table` makes one."""
+        return np.empty(self.table.shape, np.float32) if self.new_table is None else \
+            self.new_table(len(self), self.dim, False).numpy()
 
     def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray:
         """Return rows (n,) int64, -1 for a missing word.

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
@@ -20,10 +21,14 @@ from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.inspect import export as run_export
 from embtrain.experiment.inspect.benchmarks import BenchmarkChoice, choose_benchmark
 from embtrain.experiment.inspect.neighbours import is_run, open_vectors
-from embtrain.experiment.run import downstream, scoring, stored
+from embtrain.experiment.run import downstream, scoring, settings as run_settings, stored
 from embtrain.experiment.run.run import Run, downstream_run, fit, rescore
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
+from embtrain.experiment.tasks.windows import WindowsTask
+
+#: Keys that change how benchmarks score vectors.
+BENCHMARK_KEYS = tuple(f"evaluate.{key}" for key in ("resamples", "interval", "oov", "vectors", "centred"))
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,9 @@ def evaluate_run(run: Run, on: Sequence[str] = (), sets: Sequence[str] = (), lim
 
     on: benchmarks of evals/, recipes or tables of the user, and, for a run of a graph, a hierarchy, labels or a
     translator, files for its task. Empty: the run's own evaluate.benchmarks, or its task if that is not of words. sets:
-    evaluation keys of a run that is scored by its task; keys of the translator if `on` names translators alone. limit:
-    of the vectors, from the first. UsageError, DataError or ResourceError name the problem.
+    evaluation keys of a run that is scored by its task, or of BENCHMARK_KEYS if benchmarks score its vectors; keys of
+    the translator if `on` names translators alone. limit: of the vectors, from the first. UsageError, DataError or
+    ResourceError name the problem.
     """
     config, task = words_config(run.settings.evaluate), tasks.find(run.settings)
     by_task = task.score_file is not Task.score_file
@@ -64,11 +70,13 @@ def evaluate_run(run: Run, on: Sequence[str] = (), sets: Sequence[str] = (), lim
     if not on and not isinstance(run.settings.evaluate, WordsConfig):
         return rescore(run.folder, sets)
     if not only_translators and (choices.tables or choices.translators):
-        _refuse_sets(sets)
+        _check_benchmark_keys(sets, choices)
+        config = words_config(run_settings.from_run(run.folder, sets).evaluate)
     rows: list[Score] = []
     if choices.tables or choices.translators:
-        vectors = run.word_vectors.first(limit)
-        rows += _score_tables(vectors, choices.tables, config, run.scorer)
+        vectors = _word_vectors(run, config).first(limit)
+        is_of_words = isinstance(run.settings.evaluate, WordsConfig)
+        rows += _score_tables(vectors, choices.tables, config, None if is_of_words else run.scorer)
     if choices.files:
         parts = stored.open_run(run.folder, sets)
         rows += [row for path in choices.files for row in parts.task.score_file(parts, path)]
@@ -83,13 +91,17 @@ def evaluate_vectors(path: Path, on: Sequence[str] = (), sets: Sequence[str] = (
                      ) -> list[Score]:
     """Scores of a file of vectors on benchmarks; `on` empty: the default ones.
 
-    sets: keys of the translator if `on` names translators alone; else none. reading: how the file is read.
+    sets: of BENCHMARK_KEYS, except the table; keys of the translator if `on` names translators alone. reading: how the
+    file is read.
     """
     config = WordsConfig()
     choices = _choose(on or config.benchmarks, by_task=False)
     if not (on and choices.only_translators):
         _check_evaluation_keys(sets, ("evaluate.",))
-        _refuse_sets(sets)
+        _check_benchmark_keys(sets, choices)
+        if wrong := [text for text in sets if _key(text) == "evaluate.vectors"]:
+            raise UsageError(f"--set {wrong[0]}: a file contains one table of vectors; remove it")
+        config = words_config(run_settings.resolve(sets=list(sets)).evaluate)
     vectors = folders.read_any(path, reading)
     return _score_tables(vectors, choices.tables, config) + [
         row for recipe in choices.translators for row in evaluate_translator(recipe, path, vectors.dim, sets)]
@@ -118,10 +130,25 @@ def _check_evaluation_keys(sets: Sequence[str], prefixes: tuple[str, ...]) -> No
         raise UsageError(f"--set {wrong[0]}: an existing run is only evaluated; override only evaluate.* keys")
 
 
-def _refuse_sets(sets: Sequence[str]) -> None:
-    if sets:
-        raise UsageError(f"--set {sets[0]}: applies to runs evaluated by their own task, or to benchmarks that train a "
-                         "translator; remove it")
+def _check_benchmark_keys(sets: Sequence[str], choices: _Choices) -> None:
+    keys = () if choices.translators else BENCHMARK_KEYS
+    remedy = f"remove it, or set {', '.join(keys)}" if keys else "remove it"
+    if wrong := [text for text in sets if _key(text) not in keys]:
+        raise UsageError(f"--set {wrong[0]}: applies to runs evaluated by their own task, or to benchmarks that train "
+                         f"a translator; {remedy}")
+
+
+def _key(text: str) -> str:
+    return text.partition("=")[0].strip()
+
+
+def _word_vectors(run: Run, config: WordsConfig) -> Vectors:
+    """The exported vectors of a run, or those of the table that `config` names, from the checkpoint."""
+    own = words_config(run.settings.evaluate)
+    if config.vectors == own.vectors:
+        return run.word_vectors
+    parts = stored.open_run(run.folder, [f"evaluate.vectors={config.vectors}"])
+    return cast(WindowsTask, parts.task).word_vectors(parts)
 
 
 def _score_tables(vectors: Vectors, choices: Sequence[BenchmarkChoice], config: WordsConfig,

@@ -61,7 +61,7 @@ def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, item
 def benchmark(vectors: Vectors, recipe: EvalRecipe, path: Path, config: WordsConfig, items: Items | None = None,
               scorer: Scorer | None = None) -> list[Score]:
     """Score one benchmark whose gold file is `path`; other arguments as in `benchmarks`."""
-    name = recipe.name
+    name, vectors = recipe.name, vectors.centred if config.centred else vectors
     if recipe.kind == "entailment":
         return _entailment(recipe, path, scorer or Scorer(vectors), config, items)
     if recipe.kind == "analogy":

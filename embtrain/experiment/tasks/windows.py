@@ -172,11 +172,11 @@ class WindowsTask(Task):
             components, self.heldout("valid"), "valid", config.model_copy(update={"resamples": 0})
         )
         if config.during_training:
-            rows += scoring.benchmarks(self._vectors(components), config.during_training, config)
+            rows += scoring.benchmarks(self.word_vectors(components), config.during_training, config)
         return rows
 
     def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
-        table = self._vectors(components)
+        table = self.word_vectors(components)
         vector_files.write(folder / "vectors.safetensors", table, "safetensors")
         if table.subwords is not None:
             table.subwords.save(folder / subword_table.FILE)
@@ -221,15 +221,16 @@ class WindowsTask(Task):
                       note=f"moved most of the {moved.n_frequent:,} most frequent: {most}")]
 
     def evaluation_bytes(self, components: ModelParts) -> int:
-        """Return the memory of unit vectors for the benchmarks plus that of the scores of held-out queries."""
+        """Return the memory of unit and centred vectors for the benchmarks plus that of scores of held-out queries."""
         heldout = max((self.heldout(part) for part in ("valid", "test")), key=len)
         pooled = 1 if getattr(self.settings.model, "subword", None) else 0  # vectors that are not rows of a table
-        in_memory = pooled + (components.problem.new_table is None)
+        copies = 1 + self.evaluate.centred
+        in_memory = pooled + copies * (components.problem.new_table is None)
         return 4 * in_memory * components.model.vectors().numel() + scoring.evaluation_bytes(
             components, heldout.rows(slice(0, N_PROBE)), len(heldout)
         )
 
-    def _vectors(self, components: ModelParts) -> Vectors:
+    def word_vectors(self, components: ModelParts) -> Vectors:
         """Return the vectors of the words.
 
         Input vectors with subwords are composed from their rows, bitwise as fastText composes those of an exported run.

@@ -281,3 +281,30 @@ def test_words_that_cannot_be_composed_follow_oov(oov: str) -> None:
 def test_vectors_without_subwords_have_one_row() -> None:
     vectors, pairs = world()
     assert scores("x", vectors, pairs, WordsConfig()) == [score("x", vectors, pairs, WordsConfig())]
+
+
+def test_centred_vectors_have_the_cosines_of_numpy_and_no_constant_part() -> None:
+    vectors, pairs = world()
+    table = vectors.table + np.linspace(3, -2, 8, dtype=np.float32)
+    shifted, moved = Vectors(vectors.words, table), Vectors(vectors.words, table + np.float32(5))
+    known = [p for p in pairs if p.word1 in vectors.index]
+    a, b = (vectors.find([p[side] for p in known], lower=True) for side in (0, 1))
+    x = table.astype(float) - table.astype(float).mean(0)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    for some in (vectors, shifted, moved):
+        assert cosines(some.centred, known)[0] == pytest.approx((x[a] * x[b]).sum(1), abs=1e-5)
+    assert cosines(shifted, known)[0] != pytest.approx((x[a] * x[b]).sum(1), abs=0.1)
+    assert np.abs(shifted.centred.table.mean(0, dtype=float)).max() < 1e-6
+    assert shifted.first(3).centred.table == pytest.approx(table[:3] - table[:3].mean(0), abs=1e-5)
+    assert np.array_equal(shifted.table, table)
+
+
+def test_composed_vectors_are_centred_by_the_mean_of_the_vocabulary() -> None:
+    vectors = with_subwords()
+    words = ["kings", "pears", "¶¶"]
+    made, mean = vectors.subwords.compose(words).astype(float), vectors.table.mean(0, dtype=float)
+    for centred in (vectors.centred, vectors.centred.first(2)):
+        assert centred.compose(words)[:2] == pytest.approx(made[:2] - mean, abs=1e-6)
+        assert not centred.compose(words)[2].any()              # without n-grams, so without a vector
+    assert vectors.centred.centred.compose(words) == pytest.approx(vectors.centred.compose(words), abs=1e-6)
+    assert np.array_equal(vectors.compose(words), made.astype(np.float32))

@@ -185,9 +185,25 @@ def test_runs_and_files_have_separate_functions(words: Path, place: Path, tmp_pa
     hits = evaluate_run(run, more, ["evaluate.hits=[2]"])
     assert hits == experiment.evaluate(run.folder, more, ["evaluate.hits=[2]"]) and "hits@2" in by_metric(hits)
     for text, message in (("model.dim=3", "override only evaluate"),
-                          ("evaluate.oov=zero", "applies to runs evaluated by their own task")):
+                          ("evaluate.beam=2", "applies to runs evaluated by their own task, .*, evaluate.centred"),
+                          ("evaluate.vectors=sum", "a file contains one table")):
         with pytest.raises(UsageError, match=f"--set {text}: .*{message}"):
             evaluate_vectors(words, own, [text])
+
+
+def test_benchmarks_of_a_file_follow_the_keys_of_its_vectors(words: Path, tmp_path: Path) -> None:
+    gold = [(a, b, score) for a, b, score in GOLD if b != "nowhere"]
+    (tmp_path / "own.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
+    table = vectors.read(words).table + np.float32(3)
+    vectors.write(words, Vectors(WORDS, table), "word2vec")
+    x = table - table.mean(0)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    cosine = [x[WORDS.index(a)] @ x[WORDS.index(b)] for a, b, _ in gold]
+    own = [str(tmp_path / "own.tsv")]
+    [row] = evaluate_vectors(words, own, ["evaluate.centred=true", "evaluate.resamples=0"])
+    assert row.value == pytest.approx(spearmanr(cosine, [score for *_, score in gold]).statistic) and row.low is None
+    [zero] = evaluate_vectors(words, own, ["evaluate.oov=zero"])
+    assert zero.n == 9 and row.n == 8 and zero.value != row.value
 
 
 def test_layouts_are_detected() -> None:

@@ -14,6 +14,9 @@ from embtrain.data.vectors import folders, subword_table, vectors as vector_file
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
 from embtrain.data.vectors.fasttext_model import FastTextModel, FastTextSettings
 from embtrain.data.vectors.subword_table import SubwordTable
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate.words.similarity import RatedPair, score
 from embtrain.experiment.inspect import evaluate, neighbours
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.stored import given_vectors, open_run
@@ -75,6 +78,24 @@ def test_a_run_has_vectors_of_unseen_words(run: Run, tmp_path: Path) -> None:
                                        f"{unseen[1]},{words[3]},3\n{words[4]},{words[1]},2\n", encoding="utf-8")
     plain, composed = evaluate.evaluate_run(run, [str(tmp_path / "gold.csv")])
     assert (plain.n, composed.metric, composed.n) == (2, "spearman/composed", 4)
+
+
+@pytest.mark.long
+def test_a_run_is_scored_by_another_table_and_by_centred_vectors(run: Run, tmp_path: Path) -> None:
+    words = run.word_vectors.words
+    pairs = [(words[i], words[j], float((7 * i + 3 * j) % 11)) for i in range(5) for j in range(i)]
+    (tmp_path / "gold.tsv").write_text("".join(f"{a}\t{b}\t{gold}\n" for a, b, gold in pairs), encoding="utf-8")
+    model, rated = open_run(run.folder).model, [RatedPair(*pair) for pair in pairs]
+    tables = {which: Vectors(words, model.vectors(which).detach().numpy()) for which in ("input", "sum")}
+    before = (run.folder / "vectors.safetensors").read_bytes()
+    for which, table in tables.items():
+        sets = [f"evaluate.vectors={which}", "evaluate.resamples=0"]
+        expected = score("gold.tsv", table, rated, WordsConfig(resamples=0))
+        assert evaluate.evaluate_run(run, [str(tmp_path / "gold.tsv")], sets)[0] == expected
+        centred = Vectors(words, table.table - table.table.mean(0))
+        rows = evaluate.evaluate_run(run, [str(tmp_path / "gold.tsv")], [*sets, "evaluate.centred=true"])
+        assert rows[0] == score("gold.tsv", centred, rated, WordsConfig(resamples=0)) != expected
+    assert (run.folder / "vectors.safetensors").read_bytes() == before
 
 
 @pytest.mark.long

@@ -4,5 +4,6 @@ base.py     the rounds of a benchmark: embtrain and its rivals in turn, ratios, 
 paired.py   the difference of embtrain and a rival over seeds
 bounds.py   lower bounds of the time of skip-gram on this machine
 words.py    the text of skip-gram benchmarks, and one training run of each program on it
+cooccurrences.py  word vectors by counting: PPMI-SVD
 planted.py  classes with planted vectors, and a problem of classification
 """

@@ -58,9 +58,10 @@ def _lines(corpus: Corpus, tokens: int) -> Iterator[bytes]:
         yield (" ".join(words[corpus.ids[begin:end]]) + "\n").encode()
 
 
-def read(file: Path, min_count: int, model: str = "skipgram") -> WindowsTask:
-    """The file as ids, through the cache, as the examples of a model."""
-    settings = experiment.resolve(model=model, corpus=str(file), sets=as_sets({**OURS, "text.min_count": min_count}))
+def read(file: Path, min_count: int, model: str = "skipgram", seed: int | None = None) -> WindowsTask:
+    """The file as ids, through the cache, as the examples of a model; seed: of the windows."""
+    settings = experiment.resolve(model=model, corpus=str(file), seed=seed,
+                                  sets=as_sets({**OURS, "text.min_count": min_count}))
     return cast(WindowsTask, tasks.read(settings))
 
 

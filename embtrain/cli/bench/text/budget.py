@@ -61,14 +61,14 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         theirs = best({f"rate {rate}": partial(words.gensim, file, quality.MIN_COUNT, n, quality.DIM, EPOCHS, rate=rate)
                        for rate in GENSIM_RATES})
         trials[rival] = theirs.scores
-        ours: dict[str, Work] = {}
-        of_an_epoch = {name: _ours(file, n, name, RATES[0], 1)(seed=0, benchmarks=()).cpu_seconds for name in LAYOUTS}
+        works: dict[str, Work] = {}
+        of_an_epoch = {name: ours(file, n, name, RATES[0], 1)(seed=0, benchmarks=()).cpu_seconds for name in LAYOUTS}
         for case in (case for case in chosen if known[case][0] == n):
             epochs = {name: max(1, int(known[case][1] * theirs.seconds / of_an_epoch[name])) for name in LAYOUTS}
-            choice = best({f"{name}, rate {rate}, epochs {epochs[name]}": _ours(file, n, name, rate, epochs[name])
+            choice = best({f"{name}, rate {rate}, epochs {epochs[name]}": ours(file, n, name, rate, epochs[name])
                            for name in LAYOUTS for rate in RATES})
-            trials[case], ours[case] = choice.scores, _kept(found, case, choice.train)
-        groups.append(Group(n, ours, {"gensim": _kept(found, rival, theirs.train)}))
+            trials[case], works[case] = choice.scores, kept(found, case, choice.train)
+        groups.append(Group(n, works, {"gensim": kept(found, rival, theirs.train)}))
     about = {"corpus": corpus or quality.CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
              "epochs": EPOCHS, "dim": quality.DIM, "settings": words.SHARED, "benchmarks": list(BENCHMARKS),
              "trials": trials}
@@ -98,12 +98,13 @@ def best(candidates: Mapping[str, Train]) -> Choice:
     return Choice(candidates[max(usable, key=usable.__getitem__)], statistics.median(seconds), scores)
 
 
-def _ours(file: Path, threads: int, layout: str, rate: float, epochs: int) -> Train:
+def ours(file: Path, threads: int, layout: str, rate: float, epochs: int) -> Train:
+    """Training of sgns in a layout of LAYOUTS."""
     return partial(words.ours, file, "sgns", quality.MIN_COUNT, threads, {
         "model.dim": quality.DIM, "train.engine": "fused", **LAYOUTS[layout], "train.lr": rate, "train.epochs": epochs})
 
 
-def _kept(found: dict[str, list[float]], system: str, train: Train) -> Work:
+def kept(found: dict[str, list[float]], system: str, train: Train) -> Work:
     """Work that records the mean over the even pairs."""
     return over_seeds(partial(train, benchmarks=[f"{name}.even" for name in BENCHMARKS]),
                       lambda quality_of: statistics.fmean(quality_of.values()), found.setdefault(system, []))

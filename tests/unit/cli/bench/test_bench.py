@@ -44,7 +44,8 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parents[4]
 FORMATS = (ROOT / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
 NAMES = ["ace", "budget", "conflicts", "group", "hierarchy", "judging", "kernels", "kmeans", "nmt", "nn", "order",
-         "quality", "ranking", "rare", "reading", "samplers", "skipgram", "start", "subword", "transe", "vmf", "walks"]
+         "ppmi", "quality", "ranking", "rare", "reading", "samplers", "skipgram", "start", "subword", "transe", "vmf",
+         "walks"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
