@@ -3,9 +3,9 @@
     python docs/scripts/make.py        writes docs/results/generated, a chart.svg for each comparison, and
                                      docs/pictures/report.svg
 
-raw.py reads rows and formats numbers; in comparing/ choosing.py compares strategies, adversary.py ACE with fixed noise
-and agreement.py the rankings of tasks; benches.py and gensim_quality.py show speed and quality next to other libraries,
-licences.py lists data sets, leaderboard.py ranks runs, charts/ draws.
+raw.py reads rows and formats numbers; in comparing/ choosing.py compares strategies, adversary.py ACE with fixed noise,
+layouts.py layouts of draws and agreement.py the rankings of tasks; benches.py and gensim_quality.py show speed and
+quality next to other libraries, licences.py lists data sets, leaderboard.py ranks runs, charts/ draws.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from charts.dots import Panel, Point, dots, plane
 from comparing.adversary import adversary_chart, adversary_table
 from comparing.agreement import agreement_table, score_tables
 from comparing.choosing import METRIC_LABELS, choice_table, choose
+from comparing.layouts import coverage_table, layout_table, pair_table, vector_table
 from gensim_quality import difference_table, quality_chart, quality_table
 from leaderboard import leaderboard
 from licences import licence_table
@@ -159,6 +160,8 @@ def generated() -> dict[str, str]:
     return {"choose.md": choice_table(), "comparisons.md": "\n".join(map(section, found)),
             "gensim/table.md": quality_table(), "gensim/differences.md": difference_table(),
             "gensim/chart.svg": quality_chart(),
+            "gensim/order-layouts.md": layout_table(), "gensim/order-pairs.md": pair_table(),
+            "gensim/order-coverage.md": coverage_table(), "gensim/order-vectors.md": vector_table(),
             **{f"{entry.name}-losses.md": by_loss(entry, "test/mrr") for entry in graphs},
             "ace.md": adversary_table(), "ace.svg": adversary_chart(),
             "like-for-like/scores.md": score_tables(), "like-for-like/agreement.md": agreement_table(),

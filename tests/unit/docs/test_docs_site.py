@@ -5,6 +5,7 @@ other tools are listed with existing keys. Also the files that a release needs i
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -34,7 +35,8 @@ ROOT = DOCS.parent
 OUTSIDE = (r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\shref="(?:https?:)?//|@import|'
            r"""url\(["']?(?:https?:)?//""")
 make = script("make")  # first: it adds the folder of the others to the path
-raw, choosing, agreement = (script(name) for name in ("raw", "comparing/choosing", "comparing/agreement"))
+raw, choosing, agreement, layouts = (script(name) for name in ("raw", *(f"comparing/{name}" for name in (
+    "choosing", "agreement", "layouts"))))
 generated, charts = cache(make.generated), cache(make.charts)
 
 
@@ -175,6 +177,41 @@ def test_the_agreement_of_two_tasks_is_kendalls_tau_of_their_means(monkeypatch: 
     assert firsts == ["| `e` | 0.500 [0.373, 0.627] |  |", "| `a` | 0.500 [0.373, 0.627] |  |",
                       "| `d` | 0.500 [0.373, 0.627] |  |"]
 
+
+
+def test_layouts_and_vectors_are_compared_by_the_mean_of_the_benchmarks(tmp_path: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    by_label = {"private": 0.0, "block64": 0.1, "block64-order": 0.2, "private-order": 0.1, "private-r0.05": 0.3}
+    values = {f"{name}/spearman": {label: {1: by + i, 2: by + i + (.04 if label == "block64" and i else 0)}
+                                   for label, by in by_label.items()} for i, name in enumerate(layouts.BENCHMARKS)}
+    seconds = {label: {1: 3.0, 2: 5.0} for label in by_label}
+    found = raw.Comparison(tmp_path / "order" / "order-x", {"corpus": "x"}, list(by_label)[:2], [],
+                           {**values, raw.CPU: seconds}, {}, None)
+    second = found._replace(folder=tmp_path / "order" / "order-x-text", labels=list(by_label)[2:])
+    other = found._replace(folder=tmp_path / "words" / "order-y")
+    monkeypatch.setattr(layouts, "comparisons", lambda: [found, second, other])
+    lines = layouts.layout_table().splitlines()[2:]
+    assert lines[0] == "| `x` | `private` | 0.000 | 1.000 | 2.000 | 3.000 | 1.500 |  | 4 |"
+    assert lines[1] == ("| `x` | `block64` | 0.100 | 1.120 | 2.120 | 3.120 | 1.615 | +0.115 [−0.076, 0.306], "
+                        "not separable | 4 |")
+    assert "| `block64-order` | `private-r0.05` | −0.100 |" in layouts.pair_table()
+    part = found._replace(folder=tmp_path / "order" / "z", grid={"corpus": "z"})          # without two of the layouts
+    monkeypatch.setattr(layouts, "comparisons", lambda: [found, second, part])
+    assert layouts.pair_table().splitlines()[2].endswith(" | – |") and "`z`" in layouts.layout_table()
+    monkeypatch.setattr(layouts, "comparisons", lambda: [found, second])
+    found.folder.mkdir(parents=True)
+    (found.folder / "scores.csv").write_text("benchmark,metric,note\n" + "".join(
+        f'{name},spearman,"{i} of 9 pairs found, others dropped"\n' for i, name in enumerate(layouts.BENCHMARKS)))
+    assert layouts.coverage_table().splitlines()[2:] == ["| `x` | 0 of 9 | 1 of 9 | 2 of 9 | 3 of 9 |"]
+    rows = [{"text": "x", "run": "private", "seed": seed, "vectors": table, "centred": centred,
+             **dict.fromkeys(layouts.BENCHMARKS, .1 * centred + .2 * (table == "sum") + .01 * seed * centred)}
+            for seed in (1, 2) for table, centred in layouts.KINDS]
+    (tmp_path / layouts.VECTORS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(layouts, "ROWS", tmp_path)
+    cells = [[cell.strip() for cell in line.split("|")[3:-1]] for line in layouts.vector_table().splitlines()[2:]]
+    assert [(line[0], line[-1]) for line in cells] == [
+        ("u", "0.000"), ("u, centred", "+0.115 [0.051, 0.179]"), ("u + v", "+0.200"),
+        ("u + v, centred", "+0.315 [0.251, 0.379]")]
 
 
 def test_sources_and_losses_are_crossed() -> None:
