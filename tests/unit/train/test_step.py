@@ -224,8 +224,8 @@ def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("rows", [None, [12, 10, 5, 6, 8], [3]], ids=["all", "descending centres", "one"])
+@looped("layout", LAYOUTS)
+@looped("rows", [None, [12, 10, 5, 6, 8], [3]])                  # all, descending centres, one
 def test_layout_changes_neither_gradient_nor_costs(layout: str, name: str, rows: list[int] | None) -> None:
     mask, net, loss, examples = LOSSES[name][0], model(), loss_of(name), batch(rows)
     if rows is not None:  # windows ascend, whatever the examples
@@ -457,8 +457,8 @@ def test_log_z_is_computed_once_per_query(monkeypatch: pytest.MonkeyPatch, cells
 # -- chunks and batches ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cells", [1, 12, 5 * 4])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@looped("cells", [1, 12, 5 * 4])
+@looped("layout", LAYOUTS)
 @pytest.mark.parametrize("name", LOSSES)
 def test_chunks_change_nothing_and_respect_their_limit(monkeypatch: pytest.MonkeyPatch, name: str, layout: str,
                                                        cells: int) -> None:
