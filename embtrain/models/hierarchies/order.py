@@ -7,6 +7,10 @@ One table x of concepts in the positive orthant. With σ = 1 in slot 0 and −1 
 candidate c score −‖max(0, σ(x_c − x_g))‖². `orthant` selects how x ≥ 0 is kept: clamp sets negative coordinates to 0
 after an update (as Vendrov et al.), abs reads |x|.
 
+A hypernym at the origin is above every concept: all its energies and their gradients are 0, so negative pairs do not
+move it. The first step of a row under row-Adagrad has the length lr √D, whatever its gradient. At a high rate it puts
+the most frequent hypernyms at the origin in some runs. A rate that rises slowly (`train.warmup`) avoids that.
+
 Vendrov, Kiros, Fidler and Urtasun, Order-Embeddings of Images and Language, ICLR 2016.
 """
 
