@@ -278,7 +278,8 @@ def test_heldout_takes_the_first_centres_of_its_order_that_reach_the_limit(limit
             n_pairs += n_by_centre[centre]
     expected = sorted(pair for pair in brute(lines, w) if pair[0] in chosen)
     found = pairs_of([heldout(corpus, TextConfig(window=w), limit, 7)])
-    assert [middle for middle, _ in found] == [middle for middle, _ in expected][:limit] and len(found) == len(set(found))
+    assert [middle for middle, _ in found] == [middle for middle, _ in expected][:limit]
+    assert len(found) == len(set(found))
 
 
 def test_heldout_over_several_draws() -> None:
