@@ -39,7 +39,7 @@ class Section(BaseModel):
 
     any_size: ClassVar[frozenset[str]] = frozenset()
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod

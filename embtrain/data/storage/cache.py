@@ -2,8 +2,9 @@
 
 A cached text is ids.npy sequence.npy document.npy counts.npy part.npy words.txt facts.json. manifest.json is written
 last and lists the bytes and the hash of each file. A folder whose manifest, sizes or hashes do not agree is not
-trusted. A file over 128 MiB is hashed over 1,024 evenly spaced blocks, so that opening stays quick. Named arrays are
-stored in arrays.safetensors.
+trusted. A file that still has the times and the inode of the manifest is not hashed again. One over 128 MiB is hashed
+over 1,024 evenly spaced blocks, so that opening a copied cache stays quick. Named arrays are stored in
+arrays.safetensors.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +34,7 @@ LAYOUT = 3                  # incremented if the meaning of the files changes: o
 MAX_FULL_HASH = 128 << 20   # bytes; a larger file is hashed in blocks
 MAX_MANIFEST = 1 << 20      # bytes
 BLOCKS, BLOCK = 1024, 1 << 16
+TICK = 20_000_000           # nanoseconds; two writes of a file in this time may leave the same times
 _SMALL = ("sequence", "document", "counts", "part")         # arrays of a text in addition to its ids
 _WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
 _log = logging.getLogger("embtrain")
@@ -195,7 +198,12 @@ def _describe_fault(folder: Path) -> str:
 
 
 def _write_manifest(folder: Path, key: str, names: list[str]) -> None:
-    digests = {name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)} for name in names}
+    digests = {}
+    for name in names:
+        size, state = (folder / name).stat().st_size, _state(folder / name)
+        digests[name] = {"bytes": size, "sha256": _digest(folder / name)}
+        if time.time_ns() - max(state[:2]) > TICK:           # a later write gets other times
+            digests[name]["state"] = state
     write_json(folder / _MANIFEST, {"layout": LAYOUT, "key": key, "files": digests})
 
 
@@ -206,9 +214,20 @@ def _is_intact(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
         expected = manifest["files"]
         return (manifest["layout"] == LAYOUT and manifest["key"] == key
                 and all((folder / name).stat().st_size == expected[name]["bytes"] for name in names)
-                and not (hashed and any(_digest(folder / name) != expected[name]["sha256"] for name in names)))
+                and not (hashed and any(_has_changed(folder / name, expected[name]) for name in names)))
     except (OSError, ValueError, KeyError, TypeError):  # errors of a damaged manifest
         return False
+
+
+def _has_changed(path: Path, expected: dict[str, Any]) -> bool:
+    """Return whether a file differs from its entry in the manifest; it is hashed only if its state differs."""
+    return _state(path) != expected.get("state") and _digest(path) != expected["sha256"]
+
+
+def _state(path: Path) -> list[int]:
+    """Return times and inode of a file; a write changes the first or the second, which no program can set."""
+    status = path.stat()
+    return [status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def _file_names() -> list[str]:

@@ -186,10 +186,14 @@ def heldout(corpus: Corpus, config: WindowsConfig, limit: int, seed: int) -> Ski
     """
     ids, sequence, w = np.asarray(corpus.ids), corpus.sequence, config.window
     order = _heldout_order(corpus, seed)
-    after = np.searchsorted(sequence, order, side="right")
-    begin, end = sequence[after - 1], sequence[np.minimum(after, len(sequence) - 1)]
-    size = np.minimum(order - begin, w) + np.minimum(end - 1 - order, w)       # (N,)  pairs of each centre
-    n = int(np.searchsorted(size.cumsum(), limit)) + 1 if limit > 0 else 0     # centres that reach the limit
+    n_tried, total = 0, np.zeros(0, np.int64)                                  # of the first centres: pairs up to each
+    while n_tried < len(order) and (n_tried == 0 or total[-1] < limit):
+        n_tried = min(max(2 * n_tried, limit, 1), len(order))                  # a centre usually has several pairs
+        tried = order[:n_tried]
+        after = np.searchsorted(sequence, tried, side="right")
+        begin, end = sequence[after - 1], sequence[np.minimum(after, len(sequence) - 1)]
+        total = (np.minimum(tried - begin, w) + np.minimum(end - 1 - tried, w)).cumsum()
+    n = int(np.searchsorted(total, limit)) + 1 if limit > 0 else 0             # centres that reach the limit
     arrays = kernel.pairs(kernel.text(ids, sequence), np.sort(order[:n]), w, None)
     return WindowBatch(*(torch.from_numpy(x) for x in arrays)).pairs().rows(slice(0, limit))
 

@@ -22,7 +22,6 @@ from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.words.start import start_from, start_table_from
 from embtrain.train import growth
 from embtrain.train.group.processes import SOLO, ProcessGroup
-from embtrain.train.group.sharded.trainer import ShardedTrainer
 from embtrain.train.group.trainer import GroupTrainer
 from embtrain.train.loop import Trainer
 from embtrain.train.state.checkpoint import StateMismatch
@@ -38,7 +37,11 @@ def build(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] 
     def evaluate() -> dict[str, float]:
         return {f"{row.benchmark}/{row.metric}": row.value for row in task.validate(parts) if row.value is not None}
 
-    kind = ShardedTrainer if parts.train.tables == "sharded" else GroupTrainer
+    kind = GroupTrainer
+    if parts.train.tables == "sharded":
+        from embtrain.train.group.sharded.trainer import ShardedTrainer  # lazy: it imports the readers of graphs
+
+        kind = ShardedTrainer
     trainer = Trainer if group.size == 1 else partial(kind, group, n_words=task.n_words)
     return trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
                    parts.known_positives, task.stopping_metric, on_checkpoint)

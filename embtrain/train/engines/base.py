@@ -81,4 +81,5 @@ class Engine:
 
 def find(name: str) -> type[Engine]:
     """Return the engine of that name. UsageError with all names if there is none."""
+    registry.classes(PACKAGE, Engine)  # imports all: `for_task` chooses among the subclasses that are imported
     return registry.find(PACKAGE, Engine, name, "train.engine")

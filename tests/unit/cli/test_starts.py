@@ -122,3 +122,11 @@ def test_a_start_builds_the_options_of_one_command_alone() -> None:
         assert built.commands[name].help == command.help
     for words in ([], ["--version"], ["fti"]):
         assert entry_point._narrowed(words) is commands.app
+
+
+def test_an_engine_is_found_in_a_process_that_imported_no_other_module(tmp_path: Path) -> None:
+    """An engine chooses among its imported subclasses, so all are imported before it does."""
+    code = "from embtrain.train.engines import base; print(base.find('fused').for_task('windows', 'cuda').__name__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.stdout == "DeviceWindows\n", done.stderr

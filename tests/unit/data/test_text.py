@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import tarfile
+import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -487,6 +488,32 @@ def test_damaged_cache_is_rebuilt(stored: tuple[Path, Path], name: str, damage: 
         else:
             file.write_bytes({"flip": content, "cut": content[:-1], "empty": b""}[damage])
     assert is_equal(read(path, store=store), first)
+
+
+def test_a_file_is_hashed_again_only_if_it_was_written(stored: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+                                                       ) -> None:
+    path, store = stored
+    monkeypatch.setattr(cache, "TICK", -1)                   # the files of this test were written a moment ago
+    first, hashed, digest = read(path), list[str](), cache._digest
+    read(path, store=store)
+    monkeypatch.setattr(cache, "_digest", lambda file: (hashed.append(file.name), digest(file))[1])
+    assert is_equal(read(path, store=store), first) and hashed == []
+    time.sleep(0.02)
+    for file in store.rglob("ids.npy"):
+        content, status = bytearray(file.read_bytes()), file.stat()
+        content[-4] ^= 1
+        file.write_bytes(content)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert is_equal(read(path, store=store), first) and "ids.npy" in hashed
+
+
+def test_a_file_written_within_a_tick_is_always_hashed(stored: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+                                                       ) -> None:
+    path, store = stored
+    monkeypatch.setattr(cache, "TICK", 1 << 62)
+    read(path, store=store)
+    assert all("state" not in entry for file in store.rglob("manifest.json")
+               for entry in json.loads(file.read_text())["files"].values())
 
 
 @pytest.mark.parametrize(("layout", "says"), [

@@ -266,6 +266,22 @@ def test_heldout_is_every_pair_up_to_a_limit() -> None:
     assert len(heldout(corpus, config, 0, 0)) == 0
 
 
+@pytest.mark.parametrize("limit", [1, 3, 20, 101, 500])
+def test_heldout_takes_the_first_centres_of_its_order_that_reach_the_limit(limit: int) -> None:
+    corpus, w = numbered([1] * 900 + [2] * 90 + [9] * 5), 2                    # most centres have no pair
+    lines = [corpus.ids[a:b].tolist() for a, b in itertools.pairwise(corpus.sequence)]
+    n_by_centre = Counter(middle for middle, _ in brute(lines, w).elements())
+    chosen, n_pairs = set(), 0
+    for centre in module._heldout_order(corpus, 7).tolist():
+        if n_pairs < limit:
+            chosen.add(centre)
+            n_pairs += n_by_centre[centre]
+    expected = sorted(pair for pair in brute(lines, w) if pair[0] in chosen)
+    found = pairs_of([heldout(corpus, TextConfig(window=w), limit, 7)])
+    assert [middle for middle, _ in found] == [middle for middle, _ in expected][:limit]
+    assert len(found) == len(set(found))
+
+
 def test_heldout_over_several_draws() -> None:
     corpus = numbered([6000, 4000])
     batch = heldout(corpus, TextConfig(window=2), 30_000, 0)
