@@ -144,8 +144,8 @@ def measure_peak(work: Callable[[], T]) -> tuple[T, int]:
 def paused_collector() -> Iterator[None]:
     """Import modules without the garbage collector, and freeze all objects that exist afterwards.
 
-    The collector would visit the objects of the modules many times, a quarter of the CPU seconds until the first
-    update. It ignores frozen objects until `gc.unfreeze`, so this is for a process that runs one command.
+    The collector would visit the 300,000 objects of the modules many times. It ignores frozen objects until
+    `gc.unfreeze`, so this is for a process that runs one command.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -124,7 +124,7 @@ def place(error: BaseException, module: str) -> str:
 def find(package: str, base: type, name: str, key: str) -> type[Any]:
     """Return the class of that name. Raises UsageError with the key, the nearest name and all known names.
 
-    The classes of other names are not imported: a run uses one of each kind, and all take a tenth of its start.
+    The classes of other names are not imported: a run uses one of each kind, and each file takes time to import.
     """
     if (read := _read_class(package, base, name, tuple(importlib.import_module(package).__path__))) is not None:
         return read
