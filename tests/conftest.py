@@ -102,6 +102,11 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Unfreeze the modules: a library that looks for leaks at exit would report its own functions."""
+    gc.unfreeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") is not None:
         import torch
