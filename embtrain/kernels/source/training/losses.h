@@ -42,36 +42,49 @@ inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
     return pair_weights;
 }
 
-// Logistic, gBCE and NCE: every score has its own slope, w σ(z); the weight of every target is β. The slope of a
-// shared negative counts once per pair.
-inline double binary(const Window& q, float beta) {
+// Logistic, gBCE and NCE: every score has its own slope, w σ(z); the weight of every target is β. Both functions return
+// the loss, summed over W lanes.
+inline vec binary_targets(const float* s, const float* shift, int64_t n, float beta, float* g) {
     vec total = {};
-    for (int64_t i = 0; i < q.m; i += W) {
+    for (int64_t i = 0; i < n; i += W) {
         vec slope, soft;
-        logistic_of(load(q.shift_t + i) - load(q.s_t + i), slope, soft);
-        store(q.g_t + i, -(splat(beta) * slope));
-        total += splat(beta) * first(soft, q.m - i);
+        logistic_of(load(shift + i) - load(s + i), slope, soft);
+        store(g + i, -(splat(beta) * slope));
+        total += splat(beta) * first(soft, n - i);
     }
-    const int64_t n = q.per_pair ? q.m * q.k : q.k;
+    return total;
+}
+
+inline vec binary_negatives(const float* s, const float* shift, float pairs, const float* w, int64_t n, float* g) {
+    vec total = {};
+    for (int64_t j = 0; j < n; j += W) {
+        vec slope, soft, weight = first(splat(pairs) * load(w + j), n - j);
+        logistic_of(load(s + j) - load(shift + j), slope, soft);
+        store(g + j, weight * slope);
+        total += weight == vec{} ? vec{} : weight * soft;
+    }
+    return total;
+}
+
+// The weights of shared negatives: the slope of each counts once per pair.
+inline const float* shared_weights(const Window& q) {
+    const float m = (float)q.m;
+    for (int64_t j = 0; j < q.k; ++j) q.w_own[j] = m;
+    for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].column] -= 1.f;
+    for (int64_t j = 0; j < q.k; ++j) q.w_own[j] *= q.w[j];
+    return q.w_own;
+}
+
+inline double binary(const Window& q, float beta) {
     const float* w = q.w;
-    if (!q.per_pair) {
-        const float m = (float)q.m;
-        for (int64_t j = 0; j < n; ++j) q.w_own[j] = m;
-        for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].column] -= 1.f;
-        for (int64_t j = 0; j < n; ++j) q.w_own[j] *= w[j];
-        w = q.w_own;
-    } else if (q.n_hits) {
-        std::memcpy(q.w_own, w, (size_t)n * sizeof(float));
+    if (!q.per_pair) w = shared_weights(q);
+    else if (q.n_hits) {
+        std::memcpy(q.w_own, w, (size_t)(q.m * q.k) * sizeof(float));
         for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].pair * q.k + q.hits[h].column] = 0.f;
         w = q.w_own;
     }
-    for (int64_t j = 0; j < n; j += W) {
-        vec slope, soft, weight = first(load(w + j), n - j);
-        logistic_of(load(q.s + j) - load(q.shift + j), slope, soft);
-        store(q.g + j, weight * slope);
-        total += weight == vec{} ? vec{} : weight * soft;
-    }
-    return sum(total);
+    return sum(binary_targets(q.s_t, q.shift_t, q.m, beta, q.g_t)
+               + binary_negatives(q.s, q.shift, 1.f, w, q.per_pair ? q.m * q.k : q.k, q.g));
 }
 
 // With negatives per pair, whole vectors are written in order of the pairs, and the surplus at the end of a pair is

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "core/simd_math.h"
 
@@ -147,6 +148,56 @@ inline void collect(const float* const* row, const float* g, int64_t n, float* o
     if (d < dim)
         for (int64_t i = 0; i < n; ++i)
             for (int64_t e = d; e < dim; ++e) out[e] += g[i] * row[i][e];
+}
+
+constexpr int PART = W == 16 ? 8 : 7;  // vectors of a sum that stay in registers over all rows
+
+// Call part(C, d, n) for C vectors from d on, of which the last has n floats and the others W.
+template <class Part>
+inline __attribute__((always_inline)) void in_parts(int64_t dim, Part part) {
+    int64_t d = 0;
+    for (; d + PART * W < dim; d += PART * W) part(std::integral_constant<int, PART>{}, d, (int64_t)W);
+    const int64_t n = (dim - d - 1) % W + 1;
+    switch ((dim - d - 1) / W) {
+        case 7: part(std::integral_constant<int, PART>{}, d, n); break;
+        case 6: part(std::integral_constant<int, 7>{}, d, n); break;
+        case 5: part(std::integral_constant<int, 6>{}, d, n); break;
+        case 4: part(std::integral_constant<int, 5>{}, d, n); break;
+        case 3: part(std::integral_constant<int, 4>{}, d, n); break;
+        case 2: part(std::integral_constant<int, 3>{}, d, n); break;
+        case 1: part(std::integral_constant<int, 2>{}, d, n); break;
+        case 0: part(std::integral_constant<int, 1>{}, d, n); break;
+    }
+}
+
+// Read and write C vectors of a row of a table, the last with n floats.
+template <int C>
+inline void read(const float* p, int64_t n, vec* x) {
+    for (int c = 0; c < C - 1; ++c) x[c] = load(p + c * W);
+    x[C - 1] = load_first(p + (C - 1) * W, n);
+}
+
+template <int C>
+inline void write(float* p, int64_t n, const vec* x) {
+    for (int c = 0; c < C - 1; ++c) store(p + c * W, x[c]);
+    store_first(p + (C - 1) * W, x[C - 1], n);
+}
+
+// to -= a y, for C vectors of a row of a table
+template <int C>
+inline void subtract(float* to, int64_t n, float a, const vec* y) {
+    vec z[C];
+    read<C>(to, n, z);
+    for (int c = 0; c < C; ++c) z[c] -= splat(a) * y[c];
+    write<C>(to, n, z);
+}
+
+// y = Σ_i a_i x_i, for C vectors of n packed rows; a and x are a_step and x_step floats apart
+template <int C>
+inline void combine(const float* a, int64_t a_step, const float* x, int64_t x_step, int64_t n, vec* y) {
+    for (int c = 0; c < C; ++c) y[c] = vec{};
+    for (int64_t i = 0; i < n; ++i)
+        for (int c = 0; c < C; ++c) y[c] += splat(a[i * a_step]) * load(x + i * x_step + c * W);
 }
 
 // y += a x

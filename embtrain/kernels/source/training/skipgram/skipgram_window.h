@@ -21,7 +21,7 @@ public:
         const int64_t pairs = t.start[last] - t.start[first];
         centres.make(scratch, t, 1, first, last);
         hot_rows.make(scratch, t, pairs + (per_pair ? pairs : last - first) * t.k, n + max_pairs);
-        stream.make(scratch, t, max_pairs, n, true, first, last, &hot_rows);
+        stream.make(scratch, t, max_pairs, n, first, last, hot_rows);
         hit = scratch.take<Hit>(max_pairs * t.k + 1);
         seen.make(scratch, all);
         if (!scratch.ok) return;
