@@ -37,6 +37,7 @@ inline ivec lanes() {
 // The first n <= W floats at p; the other lanes are 0, and nothing beyond is read.
 inline vec load_first(const float* p, int64_t n) {
 #if defined(__AVX512F__)
+    if (n == 4) return (vec)_mm512_zextps128_ps512((__m128)load_half(p));
     return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
 #elif defined(__AVX2__)
     return (vec)_mm256_maskload_ps(p, (__m256i)(lanes() < splat((int32_t)n)));
@@ -49,7 +50,8 @@ inline vec load_first(const float* p, int64_t n) {
 // Write the first n <= W lanes of x to p, and nothing beyond.
 inline void store_first(float* p, vec x, int64_t n) {
 #if defined(__AVX512F__)
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
+    if (n == 4) store_half(p, __builtin_shufflevector(x, x, 0, 1, 2, 3));
+    else _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
 #else
     if (n == W) return store(p, x);
     int64_t i = 0;
@@ -160,6 +162,18 @@ inline half sums(vec a, vec b, vec c, vec d) {
                 + __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15));
 }
 #endif
+
+// The W / 4 halves in order.
+inline vec join(const half* x) {
+#if defined(__AVX512F__)
+    const __m512 ab = _mm512_insertf32x4(_mm512_castps128_ps512((__m128)x[0]), (__m128)x[1], 1);
+    return (vec)_mm512_insertf32x4(_mm512_insertf32x4(ab, (__m128)x[2], 2), (__m128)x[3], 3);
+#elif defined(__AVX2__)
+    return (vec)_mm256_set_m128((__m128)x[1], (__m128)x[0]);
+#else
+    return x[0];
+#endif
+}
 
 inline vec abs_of(vec x) { return (vec)((ivec)x & splat((int32_t)0x7fffffff)); }
 // Of two numbers of which one is NaN, b.

@@ -19,8 +19,7 @@ namespace {
 class BlockUpdate {
 public:
     BlockUpdate(const SkipGramTask& t, int64_t max_pairs, int64_t max_block_pairs, int64_t first, int64_t last)
-        : t(t), shift(t), is_sgd(t.v_acc == nullptr), is_binary(t.loss == LOGISTIC || t.loss == NCE || t.loss == GBCE),
-          beta(t.loss == GBCE ? (float)t.positive_weight : 1.f) {
+        : t(t), shift(t), is_sgd(t.v_acc == nullptr), has_binary_loss(is_binary(t)) {
         d = round_up(t.dim, W);
         k = round_up(t.k, W);
         const int64_t n = round_up(t.share < t.n_windows ? t.share : t.n_windows, TILE);
@@ -58,8 +57,7 @@ public:
 private:
     const SkipGramTask& t;
     Shift shift;
-    const bool is_sgd, is_binary;
-    const float beta;
+    const bool is_sgd, has_binary_loss;
     Scratch scratch;
     RepeatedRows repeated;
     PooledCentres pooled;
@@ -174,7 +172,7 @@ private:
         for (int64_t i = 0; i < n && shift.target; ++i)
             shift.targets(t, start[i], start[i + 1] - start[i], Shift::c(t, t.centre[first + i]),
                           gap_t + (start[i] - start[0]));
-        vec total = is_binary ? binary_targets(s_t, gap_t, pairs, beta, g) : vec{};
+        vec total = has_binary_loss ? binary_targets(s_t, gap_t, pairs, target_weight(t), g) : vec{};
         double loss = 0;
         for (int64_t i = 0; i < n; ++i) {
             const int64_t m = start[i + 1] - start[i], from = start[i] - start[0], word = t.centre[first + i];
@@ -187,7 +185,7 @@ private:
             float* const own = slope + i * k;
             Window q{m, t.k, false, s_t + from, s + i * k, gap_t + from, gaps, w, hit, 0, g + from, own, w_own, e, x};
             if (is_masked) q.n_hits = mask.find(start[i], start[i + 1], ids, false, check_targets, hit);
-            if (!is_binary) loss += slopes(t, q);
+            if (!has_binary_loss) loss += slopes(t, q);
             else if (q.n_hits) total += binary_negatives(q.s, gaps, 1.f, shared_weights(q), t.k, own);
             else total += binary_negatives(q.s, gaps, (float)m, w, t.k, own);
             if (c_grad) {
