@@ -34,6 +34,40 @@ inline ivec lanes() {
     return x;
 }
 
+// The first n <= W floats at p; the other lanes are 0, and nothing beyond is read.
+inline vec load_first(const float* p, int64_t n) {
+#if defined(__AVX512F__)
+    if (n == 4) return (vec)_mm512_zextps128_ps512((__m128)load_half(p));
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+#elif defined(__AVX2__)
+    return (vec)_mm256_maskload_ps(p, (__m256i)(lanes() < splat((int32_t)n)));
+#else
+    if (n == W) return load(p);
+    return vec{p[0], n > 1 ? p[1] : 0.f, n > 2 ? p[2] : 0.f, 0.f};
+#endif
+}
+
+// Write the first n <= W lanes of x to p, and nothing beyond.
+inline void store_first(float* p, vec x, int64_t n) {
+#if defined(__AVX512F__)
+    if (n == 4) store_half(p, __builtin_shufflevector(x, x, 0, 1, 2, 3));
+    else _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)x);
+#else
+    if (n == W) return store(p, x);
+    int64_t i = 0;
+#if defined(__AVX2__)
+    if (n >= 4) {  // masked stores are slow on some processors
+        store_half(p, __builtin_shufflevector(x, x, 0, 1, 2, 3));
+        x = __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3);
+        i = 4;
+    }
+#endif
+    if (i < n) p[i] = x[0];
+    if (i + 1 < n) p[i + 1] = x[1];
+    if (i + 2 < n) p[i + 2] = x[2];
+#endif
+}
+
 // Lanes 0..n-1 of x; the others are 0.
 inline vec first(vec x, int64_t n) { return lanes() < splat((int32_t)n) ? x : vec{}; }
 
@@ -102,6 +136,43 @@ inline half sums(half a, half b, half c, half d) {  // (Σa, Σb, Σc, Σd)
     half ab = __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
     half cd = __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
     return __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
+}
+
+#if defined(__AVX512F__)
+// (a0 + a2, b0 + b2, a1 + a3, b1 + b3) in each quarter, or half, of a vector
+inline vec fold_pairs(vec a, vec b) {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29)
+        + __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+}
+
+inline half sums(vec a, vec b, vec c, vec d) {
+    const vec ab = fold_pairs(a, b), cd = fold_pairs(c, d);
+    return fold(__builtin_shufflevector(ab, cd, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
+                + __builtin_shufflevector(ab, cd, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
+}
+#elif defined(__AVX2__)
+inline vec fold_pairs(vec a, vec b) {
+    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+        + __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+}
+
+inline half sums(vec a, vec b, vec c, vec d) {
+    const vec ab = fold_pairs(a, b), cd = fold_pairs(c, d);
+    return fold(__builtin_shufflevector(ab, cd, 0, 1, 8, 9, 4, 5, 12, 13)
+                + __builtin_shufflevector(ab, cd, 2, 3, 10, 11, 6, 7, 14, 15));
+}
+#endif
+
+// The W / 4 halves in order.
+inline vec join(const half* x) {
+#if defined(__AVX512F__)
+    const __m512 ab = _mm512_insertf32x4(_mm512_castps128_ps512((__m128)x[0]), (__m128)x[1], 1);
+    return (vec)_mm512_insertf32x4(_mm512_insertf32x4(ab, (__m128)x[2], 2), (__m128)x[3], 3);
+#elif defined(__AVX2__)
+    return (vec)_mm256_set_m128((__m128)x[1], (__m128)x[0]);
+#else
+    return x[0];
+#endif
 }
 
 inline vec abs_of(vec x) { return (vec)((ivec)x & splat((int32_t)0x7fffffff)); }

@@ -42,33 +42,69 @@ inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
     return pair_weights;
 }
 
-// Logistic, gBCE and NCE: every score has its own slope, w σ(z); the weight of every target is β. The slope of a
-// shared negative counts once per pair.
-inline double binary(const Window& q, float beta) {
+// Logistic, gBCE and NCE: every score has its own slope, w σ(z); the weight of every target is β. Both functions return
+// the loss, summed over W lanes.
+inline vec binary_targets(const float* s, const float* shift, int64_t n, float beta, float* g) {
     vec total = {};
-    for (int64_t i = 0; i < q.m; i += W) {
+    for (int64_t i = 0; i < n; i += W) {
         vec slope, soft;
-        logistic_of(load(q.shift_t + i) - load(q.s_t + i), slope, soft);
-        store(q.g_t + i, -(splat(beta) * slope));
-        total += splat(beta) * first(soft, q.m - i);
+        logistic_of(load(shift + i) - load(s + i), slope, soft);
+        store(g + i, -(splat(beta) * slope));
+        total += splat(beta) * first(soft, n - i);
     }
-    const int64_t n = q.per_pair ? q.m * q.k : q.k;
-    const float* w = q.w;
-    if (!q.per_pair) {
-        const float m = (float)q.m;
-        for (int64_t j = 0; j < n; ++j) q.w_own[j] = m;
-        for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].column] -= 1.f;
-        for (int64_t j = 0; j < n; ++j) q.w_own[j] *= w[j];
-        w = q.w_own;
-    } else if (q.n_hits) {
-        std::memcpy(q.w_own, w, (size_t)n * sizeof(float));
-        for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].pair * q.k + q.hits[h].column] = 0.f;
-        w = q.w_own;
-    }
+    return total;
+}
+
+inline vec binary_negatives(const float* s, const float* shift, float pairs, const float* w, int64_t n, float* g) {
+    vec total = {};
     for (int64_t j = 0; j < n; j += W) {
-        vec slope, soft, weight = first(load(w + j), n - j);
-        logistic_of(load(q.s + j) - load(q.shift + j), slope, soft);
-        store(q.g + j, weight * slope);
+        vec slope, soft, weight = first(splat(pairs) * load(w + j), n - j);
+        logistic_of(load(s + j) - load(shift + j), slope, soft);
+        store(g + j, weight * slope);
+        total += weight == vec{} ? vec{} : weight * soft;
+    }
+    return total;
+}
+
+// The weights of shared negatives: the slope of each counts once per pair.
+inline const float* shared_weights(const Window& q) {
+    const float m = (float)q.m;
+    for (int64_t j = 0; j < q.k; ++j) q.w_own[j] = m;
+    for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].column] -= 1.f;
+    for (int64_t j = 0; j < q.k; ++j) q.w_own[j] *= q.w[j];
+    return q.w_own;
+}
+
+// The weights of negatives per pair.
+inline const float* private_weights(const Window& q) {
+    if (q.n_hits == 0) return q.w;
+    std::memcpy(q.w_own, q.w, (size_t)(q.m * q.k) * sizeof(float));
+    for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].pair * q.k + q.hits[h].column] = 0.f;
+    return q.w_own;
+}
+
+inline double binary(const Window& q, float beta) {
+    const float* w = q.per_pair ? private_weights(q) : shared_weights(q);
+    return sum(binary_targets(q.s_t, q.shift_t, q.m, beta, q.g_t)
+               + binary_negatives(q.s, q.shift, 1.f, w, q.per_pair ? q.m * q.k : q.k, q.g));
+}
+
+// The same where the scores of the targets precede those of the negatives in one array, and so do `shift` and `g`. As
+// many weights as there are targets must be readable before the first.
+inline double binary_joined(const Window& q, float beta) {
+    // scalars are not stored where no weight changes: a load of vectors would wait for them
+    const bool is_uniform = !q.per_pair && q.n_hits == 0;
+    const float* w = is_uniform ? q.w : q.per_pair ? private_weights(q) : shared_weights(q);
+    const float pairs = is_uniform ? (float)q.m : 1.f;
+    const int64_t n = q.m + (q.per_pair ? q.m * q.k : q.k);
+    vec total = {};
+    for (int64_t i = 0; i < n; i += W) {
+        const ivec is_target = lanes() < splat((int32_t)(q.m - i));
+        const vec z = load(q.s_t + i) - load(q.shift_t + i);
+        vec slope, soft, weight = first(is_target ? splat(beta) : splat(pairs) * load(w - q.m + i), n - i);
+        logistic_of(is_target ? -z : z, slope, soft);
+        slope *= weight;
+        store(q.g_t + i, is_target ? -slope : slope);
         total += weight == vec{} ? vec{} : weight * soft;
     }
     return sum(total);
@@ -181,12 +217,15 @@ inline double softmax(const Window& q) {
     return sum(total);
 }
 
+inline bool is_binary(const SkipGramTask& t) { return t.loss == LOGISTIC || t.loss == NCE || t.loss == GBCE; }
+
+inline float target_weight(const SkipGramTask& t) { return t.loss == GBCE ? (float)t.positive_weight : 1.f; }
+
 inline double slopes(const SkipGramTask& t, const Window& q) {
     switch (t.loss) {
         case SAMPLED_SOFTMAX: return softmax(q);
         case MARGIN: return margin(q, (float)t.margin);
-        case GBCE: return binary(q, (float)t.positive_weight);
-        default: return binary(q, 1.f);
+        default: return binary(q, target_weight(t));
     }
 }
 

@@ -1,13 +1,14 @@
 // Passes over table rows: dot products with u, and updates of the rows from their slopes.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/simd_math.h"
 
 namespace {
 
-constexpr int CHUNK = 4;    // vectors of u and of its gradient that stay in registers over all rows
 constexpr int STRIP = 32;   // floats between two prefetches of one row
 
 // While rows are processed, the rows `next` are prefetched: one cache line each per STRIP floats, the first lines by
@@ -33,97 +34,108 @@ struct PrefetchQueue {
     }
 };
 
-template <int N>
-inline void dots_n(const float* const* row, const float* const* next, const float* u, int64_t dim, float* s) {
-    vec acc[N] = {};
+constexpr int PART = W == 16 ? 8 : 7;  // vectors of a sum that stay in registers over all rows
+
+// Call part(C, d, n) for C vectors from d on, of which the last has n floats and the others W.
+template <int MOST = PART, class Part>
+inline __attribute__((always_inline)) void in_parts(int64_t dim, Part part) {
     int64_t d = 0;
-    for (; d + STRIP <= dim; d += STRIP) {
+    for (; d + MOST * W < dim; d += MOST * W) part(std::integral_constant<int, MOST>{}, d, (int64_t)W);
+    const int64_t n = (dim - d - 1) % W + 1;
+    switch ((dim - d - 1) / W) {
+        case 7: part(std::integral_constant<int, std::min(MOST, 8)>{}, d, n); break;
+        case 6: part(std::integral_constant<int, std::min(MOST, 7)>{}, d, n); break;
+        case 5: part(std::integral_constant<int, std::min(MOST, 6)>{}, d, n); break;
+        case 4: part(std::integral_constant<int, std::min(MOST, 5)>{}, d, n); break;
+        case 3: part(std::integral_constant<int, 4>{}, d, n); break;
+        case 2: part(std::integral_constant<int, 3>{}, d, n); break;
+        case 1: part(std::integral_constant<int, 2>{}, d, n); break;
+        case 0: part(std::integral_constant<int, 1>{}, d, n); break;
+    }
+}
+
+// Read and write C vectors of a row of a table, the last with n floats.
+template <int C>
+inline void read(const float* p, int64_t n, vec* x) {
+    for (int c = 0; c < C - 1; ++c) x[c] = load(p + c * W);
+    x[C - 1] = load_first(p + (C - 1) * W, n);
+}
+
+template <int C>
+inline void write(float* p, int64_t n, const vec* x) {
+    for (int c = 0; c < C - 1; ++c) store(p + c * W, x[c]);
+    store_first(p + (C - 1) * W, x[C - 1], n);
+}
+
+// to -= a y, for C vectors of a row of a table
+template <int C>
+inline void subtract(float* to, int64_t n, float a, const vec* y) {
+    vec z[C];
+    read<C>(to, n, z);
+    for (int c = 0; c < C; ++c) z[c] -= splat(a) * y[c];
+    write<C>(to, n, z);
+}
+
+// The products of u with four rows, and a part of the prefetches of the rows `next`.
+inline half dots_4(float* const* row, float* const* next, const float* u, int64_t dim) {
+    vec y[4] = {};
+    int64_t d = 0;
+    for (; d + STRIP <= dim; d += STRIP)
         for (int e = 0; e < STRIP; e += W) {
-            if (e % (STRIP / 4) == 0 && e / (STRIP / 4) < N) prefetch(next[e / (STRIP / 4)] + d / 2);
-            vec x = load(u + d + e);
-            for (int i = 0; i < N; ++i) acc[i] += x * load(row[i] + d + e);
+            for (int i = e / (STRIP / 4); i < (e + W) / (STRIP / 4); ++i) prefetch(next[i] + d / 2);
+            const vec x = load(u + d + e);
+            for (int i = 0; i < 4; ++i) y[i] += x * load(row[i] + d + e);
         }
-    }
     for (; d + W <= dim; d += W) {
-        vec x = load(u + d);
-        for (int i = 0; i < N; ++i) acc[i] += x * load(row[i] + d);
+        const vec x = load(u + d);
+        for (int i = 0; i < 4; ++i) y[i] += x * load(row[i] + d);
     }
-    half part[4] = {};
-    for (int i = 0; i < N; ++i) part[i] = fold(acc[i]);
-    for (; W > 4 && d + 4 <= dim; d += 4) {
-        half x = load_half(u + d);
-        for (int i = 0; i < N; ++i) part[i] += x * load_half(row[i] + d);
+    if (d < dim) {
+        const vec x = load_first(u + d, dim - d);
+        for (int i = 0; i < 4; ++i) y[i] += x * load_first(row[i] + d, dim - d);
     }
-    half total = sums(part[0], part[1], part[2], part[3]);
-    for (; d < dim; ++d)
-        for (int i = 0; i < N; ++i) total[i] += u[d] * row[i][d];
-    store_half(s, total);
+    return sums(y[0], y[1], y[2], y[3]);
 }
 
-// s_i = u · row_i. s has room for three more.
-inline void dots(const float* const* row, const float* const* next, int64_t n, const float* u, int64_t dim, float* s) {
-    int64_t i = 0;
-    for (; i + 4 <= n; i += 4) dots_n<4>(row + i, next + i, u, dim, s + i);
-    switch (n - i) {
-        case 3: dots_n<3>(row + i, next + i, u, dim, s + i); break;
-        case 2: dots_n<2>(row + i, next + i, u, dim, s + i); break;
-        case 1: dots_n<1>(row + i, next + i, u, dim, s + i); break;
+// s_i = u · row_i, written in whole vectors, which the next loads can receive from the store. Up to three rows beyond
+// n are read.
+inline void dots(float* const* row, float* const* next, int64_t n, const float* u, int64_t dim, float* s) {
+    for (int64_t i = 0; i < n; i += W) {
+        half part[W / 4];
+        for (int p = 0; p < W / 4; ++p)
+            part[p] = i + 4 * p < n ? dots_4(row + i + 4 * p, next + i + 4 * p, u, dim) : half{};
+        store(s + i, join(part));
     }
 }
 
-template <int C, bool PLAIN>
-inline void move_chunk(float* const* row, const float* const* next, const float* g, const float* step, int64_t n,
-                       const float* u, float* out, float lr, int64_t d, int64_t ahead) {
-    vec x[C], y[C] = {};
-    for (int c = 0; c < C; ++c) x[c] = load(u + d + c * W);
-    for (int64_t i = 0; i < n; ++i) {
-        float* p = row[i] + d;
-        prefetch(next[i] + ahead);
-        vec a = splat(g[i]), b = splat(step[i]);
-        for (int c = 0; c < C; ++c) {
-            vec v = load(p + c * W);
-            y[c] += a * v;
-            store(p + c * W, v - b * x[c]);
-        }
-    }
-    for (int c = 0; c < C; c += 16 / W) prefetch(next[-1] + d + c * W);
-    for (int c = 0; c < C; ++c) store(out + d + c * W, PLAIN ? x[c] - splat(lr) * y[c] : y[c]);
-}
-
-// With h = Σ g_i row_i at the old values: row_i -= step_i u. Then out = u - lr h if PLAIN, else out = h. Rows must
-// differ.
-template <bool PLAIN>
-inline void move(float* const* row, const float* const* next, const float* g, const float* step, int64_t n,
-                 const float* u, int64_t dim, float* out, float lr) {
-    int64_t d = 0;
-    const int64_t rest = dim / STRIP * (STRIP / 2);  // where the prefetches of `dots` ended
-    for (; d + CHUNK * W <= dim; d += CHUNK * W)
-        move_chunk<CHUNK, PLAIN>(row, next, g, step, n, u, out, lr, d, rest + d / 2);
-    switch ((dim - d) / W) {
-        case 3: move_chunk<3, PLAIN>(row, next, g, step, n, u, out, lr, d, rest + d / 2); d += 3 * W; break;
-        case 2: move_chunk<2, PLAIN>(row, next, g, step, n, u, out, lr, d, rest + d / 2); d += 2 * W; break;
-        case 1: move_chunk<1, PLAIN>(row, next, g, step, n, u, out, lr, d, rest + d / 2); d += W; break;
-    }
-    for (; W > 4 && d + 4 <= dim; d += 4) {
-        half x = load_half(u + d), y = {};
+// With h = Σ g_i row_i at the old values: row_i -= step_i u. Then out = u - lr h if PLAIN, where step_i is lr g_i, else
+// out = h. Rows that may repeat are all read in one loop and written in another.
+template <bool PLAIN, bool MAY_REPEAT>
+inline void move(float* const* row, float* const* next, const float* g, const float* step, int64_t n, const float* u,
+                 int64_t dim, float* out, float lr) {
+    const int64_t prefetched = dim / STRIP * (STRIP / 2);  // by `dots`
+    in_parts<W == 16 || MAY_REPEAT ? PART : 4>(dim, [&](auto count, int64_t d, int64_t rest) {
+        constexpr int C = decltype(count)::value;
+        const int64_t begin = prefetched + round_up(d / 2, 16), end = prefetched + (d + C * W) / 2;
+        vec x[C], y[C], z[C];
+        if (!MAY_REPEAT) read<C>(u + d, rest, x);
+        for (int c = 0; c < C; ++c) y[c] = vec{};
         for (int64_t i = 0; i < n; ++i) {
-            if (d % STRIP == 0) prefetch(next[i] + rest + d / 2);
-            half v = load_half(row[i] + d);
-            y += g[i] * v;
-            store_half(row[i] + d, v - step[i] * x);
+            for (int64_t e = begin; e < end; e += 16) prefetch(next[i] + e);
+            read<C>(row[i] + d, rest, z);
+            for (int c = 0; c < C; ++c) y[c] += splat(g[i]) * z[c];
+            if (MAY_REPEAT) continue;
+            for (int c = 0; c < C; ++c) z[c] -= splat(PLAIN ? lr * g[i] : step[i]) * x[c];
+            write<C>(row[i] + d, rest, z);
         }
-        prefetch(next[-1] + d);
-        store_half(out + d, PLAIN ? x - lr * y : y);
-    }
-    for (; d < dim; ++d) {
-        float x = u[d], y = 0;
-        for (int64_t i = 0; i < n; ++i) {
-            float v = row[i][d];
-            y += g[i] * v;
-            row[i][d] = v - step[i] * x;
+        for (int c = 0; c < C; c += 16 / W) prefetch(next[-1] + d + c * W);
+        if (MAY_REPEAT) {
+            read<C>(u + d, rest, x);
+            for (int64_t i = 0; i < n; ++i) subtract<C>(row[i] + d, rest, PLAIN ? lr * g[i] : step[i], x);
         }
-        out[d] = PLAIN ? x - lr * y : y;
-    }
+        for (int c = 0; c < C; ++c) y[c] = PLAIN ? x[c] - splat(lr) * y[c] : y[c];
+        write<C>(out + d, rest, y);
+    });
 }
 
 template <int C>
@@ -147,6 +159,14 @@ inline void collect(const float* const* row, const float* g, int64_t n, float* o
     if (d < dim)
         for (int64_t i = 0; i < n; ++i)
             for (int64_t e = d; e < dim; ++e) out[e] += g[i] * row[i][e];
+}
+
+// y = Σ_i a_i x_i, for C vectors of n packed rows; a and x are a_step and x_step floats apart
+template <int C>
+inline void combine(const float* a, int64_t a_step, const float* x, int64_t x_step, int64_t n, vec* y) {
+    for (int c = 0; c < C; ++c) y[c] = vec{};
+    for (int64_t i = 0; i < n; ++i)
+        for (int c = 0; c < C; ++c) y[c] += splat(a[i * a_step]) * load(x + i * x_step + c * W);
 }
 
 // y += a x

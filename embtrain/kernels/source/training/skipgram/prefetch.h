@@ -7,18 +7,54 @@ namespace {
 
 constexpr int64_t LEAD = 32;  // rows between the current row and the prefetched one; 28 to 64 measured equal
 
-// The rows of the coming windows in order: a window's centre, targets and negatives; or targets alone.
+// The rows of the next block, prefetched in equal parts during the work on this one.
+class NextRows {
+public:
+    bool make(Scratch& scratch, int64_t most, int64_t n_floats) {
+        row = scratch.take<float*>(most);
+        recent = scratch.take<int64_t>(RECENT);
+        dim = n_floats;
+        return scratch.ok;
+    }
+
+    void clear() { n = next = 0; }
+
+    void add(float* p) { row[n++] = p; }
+
+    // The same unless row `id` was added shortly before: it is still in a near cache.
+    void add_once(float* p, int64_t id) {
+        int64_t& last = recent[id & (RECENT - 1)];
+        row[n] = p;
+        n += last != id;
+        last = id;
+    }
+
+    // Prefetch all rows in `calls` calls of `prefetch_lines`.
+    void divide(int64_t calls) { quota = (n + calls - 1) / calls; }
+
+    void prefetch_lines() {
+        for (const int64_t stop = std::min(next + quota, n); next < stop; ++next)
+            for (int64_t d = 0; d < dim; d += 16) prefetch(row[next] + d);
+    }
+
+private:
+    static constexpr int64_t RECENT = 128;
+    float** row = nullptr;
+    int64_t* recent = nullptr;
+    int64_t n = 0, next = 0, quota = 0, dim = 0;
+};
+
+// The rows of the coming windows in order: a window's centre, targets and negatives.
 class RowStream {
 public:
     float** row = nullptr;     // from the current window on
     int32_t* id = nullptr;
 
-    bool make(Scratch& scratch, const SkipGramTask& t, int64_t max_pairs, int64_t most_columns, bool all_rows,
-              int64_t first, int64_t last, HotRows* hot) {
+    bool make(Scratch& scratch, const SkipGramTask& t, int64_t max_pairs, int64_t most_columns, int64_t first,
+              int64_t last, HotRows& hot) {
         task = &t;
-        hot_rows = hot;
-        has_all_rows = all_rows;
-        max_window = max_pairs + (has_all_rows ? 1 + most_columns : 0);
+        hot_rows = &hot;
+        max_window = max_pairs + 1 + most_columns;
         size = 4 * (LEAD + 2 * max_window) + 256;
         row = rows = scratch.take<float*>(size);
         id = ids = scratch.take<int32_t>(size);
@@ -48,8 +84,7 @@ public:
 
 private:
     const SkipGramTask* task = nullptr;
-    HotRows* hot_rows = nullptr;  // null: all rows are updated in the table
-    bool has_all_rows = true;
+    HotRows* hot_rows = nullptr;
     float** rows = nullptr;
     int32_t* ids = nullptr;
     int64_t head = 0, tail = 0, size = 0, max_window = 0, next = 0, end = 0;
@@ -59,7 +94,7 @@ private:
         int32_t* const row_ids = ids + tail;
         const int64_t stride = task->v_stride;
         for (int64_t i = 0; i < n; ++i) row_ids[i] = (int32_t)b[i];
-        if (hot_rows != nullptr && hot_rows->n) hot_rows->rows(b, n, to);
+        if (hot_rows->n) hot_rows->rows(b, n, to);
         else for (int64_t i = 0; i < n; ++i) to[i] = v + b[i] * stride;
         tail += n;
     }
@@ -68,12 +103,11 @@ private:
         const SkipGramTask& t = *task;
         const int64_t begin = t.start[i], m = t.start[i + 1] - begin, n = t.share ? t.k : m * t.k;
         const int64_t* column = t.ids + (t.share ? i : begin) * t.k;
-        if (has_all_rows) {  // of a pooled centre its first row; pooled_centres.h prefetches the others
-            const int64_t row = t.pool_start == nullptr ? t.centre[i] : t.pool_row[t.pool_start[t.centre[i]]];
-            rows[tail++] = t.u + row * t.u_stride;
-        }
+        // of a pooled centre its first row; pooled_centres.h prefetches the others
+        const int64_t row = t.pool_start == nullptr ? t.centre[i] : t.pool_row[t.pool_start[t.centre[i]]];
+        rows[tail++] = t.u + row * t.u_stride;
         list(t.target + begin, m);
-        if (has_all_rows) list(column, n);
+        list(column, n);
     }
 };
 

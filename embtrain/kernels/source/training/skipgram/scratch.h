@@ -29,7 +29,7 @@ public:
     ~Scratch() { for (int i = 0; i < count; ++i) std::free(pieces[i]); }
 
 private:
-    static constexpr int MOST = 64;
+    static constexpr int MOST = 96;
     void* pieces[MOST];
     int count = 0;
 };
@@ -89,16 +89,20 @@ public:
         next = low;
     }
 
+    // Whether a pair before `end` has an entry in false_negatives.
+    bool has_before(int64_t end) const { return next < task.n_false_negatives && task.false_negatives[next] < end; }
+
     // Write the masked negatives of pairs [begin, end) to `hit`, in order; returns their number. check_targets:
     // negatives may equal targets. Each pair has at most k hits; `hit` has room for m·k and the false negatives.
     int64_t find(int64_t begin, int64_t end, const int64_t* ids, bool per_pair, bool check_targets, Hit* hit) {
         int64_t n = 0;
         check_targets = check_targets && task.mask_target;
-        if (!check_targets && (next >= task.n_false_negatives || task.false_negatives[next] >= end)) return 0;
+        if (!check_targets && !has_before(end)) return 0;
         for (int64_t p = begin; p < end; ++p) {
             const int64_t* column = per_pair ? ids + (p - begin) * task.k : ids;
             const int64_t from = next;
             while (next < task.n_false_negatives && task.false_negatives[next] == p) ++next;
+            if (from == next && !(check_targets && contains(column, task.k, task.target[p]))) continue;
             for (int64_t j = 0; j < task.k; ++j) {
                 bool out = check_targets && column[j] == task.target[p];
                 for (int64_t r = from; r < next && !out; ++r) out =
@@ -112,6 +116,12 @@ public:
 private:
     const SkipGramTask& task;
     int64_t next;
+
+    static bool contains(const int64_t* ids, int64_t n, int64_t id) {
+        int64_t found = 0;
+        for (int64_t j = 0; j < n; ++j) found |= ids[j] == id;  // without a branch, in vectors
+        return found != 0;
+    }
 };
 
 // The correction subtracted from scores: c + log(total_weight·q), or the part of it that the loss needs.

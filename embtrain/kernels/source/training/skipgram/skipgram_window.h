@@ -12,16 +12,16 @@ public:
         per_pair = t.share == 0;
         const int64_t n = per_pair ? max_pairs * t.k : t.k, all = n + max_pairs;
         s = scratch.take<float>(all);       g = scratch.take<float>(all);     gap = scratch.take<float>(all);
-        gap_t = scratch.take<float>(max_pairs);  g_t = scratch.take<float>(max_pairs);
-        s_t = scratch.take<float>(max_pairs);    x = scratch.take<float>(max_pairs);
-        w = scratch.take<float>(n);         w_own = scratch.take<float>(n);   e = scratch.take<float>(n);
+        x = scratch.take<float>(max_pairs); e = scratch.take<float>(n);
+        w = scratch.take<float>(max_pairs + n) + max_pairs;  // `binary_joined` reads as many floats before the weights
+        w_own = scratch.take<float>(max_pairs + n) + max_pairs;
         steps = scratch.take<float>(all);   slope = scratch.take<float>(all); h = scratch.take<float>(t.dim);
         id_moved = scratch.take<int32_t>(all);
         moved = scratch.take<float*>(all);
         const int64_t pairs = t.start[last] - t.start[first];
         centres.make(scratch, t, 1, first, last);
         hot_rows.make(scratch, t, pairs + (per_pair ? pairs : last - first) * t.k, n + max_pairs);
-        stream.make(scratch, t, max_pairs, n, true, first, last, &hot_rows);
+        stream.make(scratch, t, max_pairs, n, first, last, hot_rows);
         hit = scratch.take<Hit>(max_pairs * t.k + 1);
         seen.make(scratch, all);
         if (!scratch.ok) return;
@@ -49,7 +49,7 @@ private:
     RowStream stream;
     PooledCentres centres;
     bool per_pair;
-    float *s, *g, *gap, *gap_t, *g_t, *s_t, *x, *w, *w_own, *e, *steps, *slope, *h;
+    float *s, *g, *gap, *x, *w, *w_own, *e, *steps, *slope, *h;
     int32_t* id_moved;
     float** moved;
     Hit* hit;
@@ -66,21 +66,24 @@ private:
         float* const* const next = stream.ahead() + 1;
         dots(row, next, all, u, t.dim, s);                            // targets, then negatives
 
-        const bool are_distinct = differ(id, all);
+        // SGD need not merge repeated rows; with negatives per pair they are so frequent that it does not look for them
+        const bool is_sgd = t.v_acc == nullptr, is_plain = is_sgd && !is_pooled;
+        const bool may_repeat = (is_plain && per_pair) || !differ(id, all);
+        const bool check_targets = may_repeat && t.mask_target && has_drawn_targets(id, m);
         if (t.weight_stride) std::memcpy(w, t.weight + first_id, (size_t)n * sizeof(float));
         const float c = Shift::c(t, centre);
-        shift.targets(t, begin, m, c, gap_t);
-        shift.columns(t, first_id, n, c, gap);
-        Window q{m, t.k, per_pair, s, s + m, gap_t, gap, w, hit, 0, g, g + m, w_own, e,
-                 x};
-        q.n_hits = mask.find(begin, begin + m, t.ids + first_id, per_pair, !are_distinct, hit);
-        const double loss = slopes(t, q);
+        if (shift.drawn && !shift.target) std::memset(gap, 0, (size_t)m * sizeof(float));
+        shift.targets(t, begin, m, c, gap);
+        shift.columns(t, first_id, n, c, gap + m);
+        Window q{m, t.k, per_pair, s, s + m, gap, gap + m, w, hit, 0, g, g + m, w_own, e, x};
+        q.n_hits = mask.find(begin, begin + m, t.ids + first_id, per_pair, check_targets, hit);
+        const double loss = is_binary(t) ? binary_joined(q, target_weight(t)) : slopes(t, q);
         if (c_grad) {
             double sum = 0;
             for (int64_t r = 0; r < all; ++r) sum += g[r];
             c_grad[t.c_stride ? centre : 0] -= sum;
         }
-        if (!are_distinct) merge(id, all);
+        if (may_repeat && !is_plain) merge(id, all);
 
         int64_t k = all;
         const float* a = g;
@@ -96,20 +99,32 @@ private:
             row = moved, a = slope, row_id = id_moved;
         }
         const float lr = (float)t.lr;
-        if (t.v_acc == nullptr) for (int64_t r = 0; r < k; ++r) steps[r] = lr * a[r];
+        if (is_sgd) for (int64_t r = 0; r < k && !is_plain; ++r) steps[r] = lr * a[r];
         else {
             const float mean = square(u, t.dim) / (float)t.dim;                 // a row's gradient is its slope times u
             for (int64_t r = 0; r < k; ++r) steps[r] = a[r] * rate(t, hot_rows.acc_of(row_id[r]), a[r] * a[r] * mean);
         }
-        if (t.u_acc == nullptr && !is_pooled) move<true>(row, next, a, steps, k, u, t.dim, u, lr);
+        if (is_plain && may_repeat) move<true, true>(row, next, a, steps, k, u, t.dim, u, lr);
+        else if (is_plain) move<true, false>(row, next, a, steps, k, u, t.dim, u, lr);
         else {
-            move<false>(row, next, a, steps, k, u, t.dim, h, 0.f);
+            move<false, false>(row, next, a, steps, k, u, t.dim, h, 0.f);
             if (is_pooled) centres.move(i, 1, h, t.dim, nullptr);
             else step(t, t.u, t.u_stride, t.u_acc, centre, h);
         }
         if (t.scores) std::memcpy(t.scores + first_id, s + m, (size_t)n * sizeof(float));
         stream.advance(all + 1);
         return loss;
+    }
+
+    // Whether a target equals one of its negatives; `id` has the targets, then the negatives.
+    bool has_drawn_targets(const int32_t* id, int64_t m) const {
+        ivec same = {};
+        for (int64_t p = 0; p < m; ++p) {
+            const int32_t* const column = id + m + (per_pair ? p * t.k : 0);
+            for (int64_t j = 0; j < t.k; j += W)
+                same |= (load(column + j) == splat(id[p])) & (lanes() < splat((int32_t)(t.k - j)));
+        }
+        return any(same);
     }
 
     static bool any_zero(const float* x, int64_t n) {

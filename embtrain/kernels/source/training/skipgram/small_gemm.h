@@ -6,42 +6,59 @@
 
 namespace {
 
-constexpr int TILE = 4;  // rows of `out` per tile
+constexpr int TILE = 4;                  // `rows` of a product are a multiple of it
+constexpr int WIDE = W == 16 ? 4 : 3;    // vectors of a tile at most
 
-template <int V>
+// R rows and V vectors of `out`, in registers.
+template <int R, int V>
 inline void tile(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t inner,
                  float* out, int64_t out_row, bool overwrite) {
-    vec acc[TILE][V];
-    for (int i = 0; i < TILE; ++i)
+    vec acc[R][V];
+    for (int i = 0; i < R; ++i)
         for (int c = 0; c < V; ++c) acc[i][c] = overwrite ? vec{} : load(out + i * out_row + c * W);
     for (int64_t k = 0; k < inner; ++k) {
         vec x[V];
         for (int c = 0; c < V; ++c) x[c] = load(b + k * b_row + c * W);
-        for (int i = 0; i < TILE; ++i) {
+        for (int i = 0; i < R; ++i) {
             vec y = splat(a[i * a_row + k * a_inner]);
             for (int c = 0; c < V; ++c) acc[i][c] += y * x[c];
         }
     }
-    for (int i = 0; i < TILE; ++i)
+    for (int i = 0; i < R; ++i)
         for (int c = 0; c < V; ++c) store(out + i * out_row + c * W, acc[i][c]);
+}
+
+// V vectors of all rows of `out`, in the largest tiles that leave registers for the loop.
+template <int V, class Queue>
+inline void strip(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t rows,
+                  int64_t inner, float* out, int64_t out_row, bool overwrite, Queue& queue) {
+    constexpr int MOST = V == 1 ? W : V == 2 && W == 16 ? 8 : TILE;
+    int64_t i = 0;
+    for (; i + MOST <= rows; i += MOST) {
+        queue.prefetch_lines();
+        tile<MOST, V>(a + i * a_row, a_row, a_inner, b, b_row, inner, out + i * out_row, out_row, overwrite);
+    }
+    for (; i < rows; i += TILE) {
+        queue.prefetch_lines();
+        tile<TILE, V>(a + i * a_row, a_row, a_inner, b, b_row, inner, out + i * out_row, out_row, overwrite);
+    }
 }
 
 // out (rows, columns) = A (rows, inner) · B (inner, columns), or += unless `overwrite`. rows: a multiple of TILE;
 // columns: a multiple of W. Element (i, k) of A is a[i·a_row + k·a_inner].
+template <class Queue>
 inline void product(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t rows,
-                    int64_t inner, int64_t columns, float* out, int64_t out_row, bool overwrite, PrefetchQueue& queue) {
-    for (int64_t j = 0; j < columns;) {
-        const int64_t left = (columns - j) / W, take = left == 3 || left > 4 ? 3 : left >= 2 ? 2 : 1;
-        for (int64_t i = 0; i < rows; i += TILE) {
-            queue.prefetch_lines();
-            const float* a_tile = a + i * a_row;
-            float* to = out + i * out_row + j;
-            if (take == 3) tile<3>(a_tile, a_row, a_inner, b + j, b_row, inner, to, out_row, overwrite);
-            else if (take == 2) tile<2>(a_tile, a_row, a_inner, b + j, b_row, inner, to, out_row, overwrite);
-            else tile<1>(a_tile, a_row, a_inner, b + j, b_row, inner, to, out_row, overwrite);
-        }
-        j += take * W;
-    }
+                    int64_t inner, int64_t columns, float* out, int64_t out_row, bool overwrite, Queue& queue) {
+    const auto strips = [&](auto count, int64_t j) {
+        constexpr int V = decltype(count)::value;
+        strip<V>(a, a_row, a_inner, b + j, b_row, rows, inner, out + j, out_row, overwrite, queue);
+        return j + V * W;
+    };
+    int64_t j = 0;
+    for (; columns - j >= WIDE * W;) j = strips(std::integral_constant<int, WIDE>{}, j);
+    if (columns - j >= 3 * W) j = strips(std::integral_constant<int, 3>{}, j);
+    if (columns - j >= 2 * W) j = strips(std::integral_constant<int, 2>{}, j);
+    if (columns - j >= W) strips(std::integral_constant<int, 1>{}, j);
 }
 
 // out (columns, rows) = in (rows, columns) transposed; rows and columns are multiples of W.
