@@ -132,10 +132,12 @@ HARD = ("ace", "kbgan", "nscaching")
 
 
 #: A positive below its negatives has none under a limit, and these losses have no term that raises it.
-STUCK = {("hardest below the target", loss) for loss in ("margin", "order", "contrastive", "contrastive debiased")}
+STUCK = {("hardest below the target", loss)
+         for loss in ("margin", "order", "hinged_softmax", "contrastive", "contrastive debiased")}
 #: Fitted to this world, q is almost P: candidates that never follow are hardly drawn, so few updates lower them.
 STUCK |= {(case, loss) for case in ("adversarial_tree", "adversarial_tree fitted again by windows")
           for loss in ("logistic", "gbce", "nce", "order")}
+STUCK |= {("adversarial_tree fitted again by windows", "alpha_nce not centered")}
 
 
 #: The first case of each source learns here with the first form of each loss; the other forms learn with a static q, a
