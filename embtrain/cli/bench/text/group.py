@@ -1,6 +1,7 @@
 """One run on several processes, which take turns in one: quality, bytes, seconds, and a prediction for machines.
 
     n1, n4, n16     processes; -all: every row at every synchronization (train.sync.frequent_rows: null)
+                    -blocks4: four blocks between two synchronizations (train.sync.blocks: 4)
 
 Each case is first trained with seed 1 at every rate of RATES; the one with the highest mean Spearman on the odd pairs
 of the benchmarks is used in all rounds, one for each seed, which are scored on the even pairs and on held-out text.
@@ -13,10 +14,9 @@ machine between two synchronizations; b: bytes of a synchronization for M proces
 B: bits per second. The work of a synchronization (packing, folding, applying) is measured with the largest number of
 processes, whose synchronizations send b' bytes. Its threads are 1, 2 and 16 in turn, by the number of the process. p:
 CPU seconds with one thread, less `serial`; serial: CPU seconds of the thread that starts and awaits 16 others. That 16
-cores divide p, and that the network is as fast as its name, is extrapolated. So are intervals of several blocks, whose
-quality the cases do not measure. Milliseconds of the clock are the means over the synchronizations of the fastest of
-the processes with equal threads, because other work on the machine adds to them. `hidden` is a bound: the bytes travel
-while the machine trains, which is not built.
+cores divide p, and that the network is as fast as its name, is extrapolated. Milliseconds of the clock are the means
+over the synchronizations of the fastest of the processes with equal threads, because other work on the machine adds to
+them. `hidden` is a bound: the bytes travel while the machine trains, which is not built.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CHUNK, HELD_OUT = 32_768, 0.03
 RATES = (0.025, 0.05, 0.1, 0.2)
 BENCHMARKS = (*quality.BENCHMARKS, "rareword")
 SIZES = (1, 4, 16)
-ALL_ROWS = "-all"
+ALL_ROWS, FOUR_BLOCKS = "-all", "-blocks4"
 MACHINES, CORES, GIGABITS, BLOCKS, EPOCH_WORDS = (16, 64), (1, 16), (10, 25), (1, 4), 1e9  # of a prediction
 SYNC_THREADS = (1, 2, 16)  # of synchronizations, by the number of the process
 LIKELIHOOD = "test/log_likelihood"
@@ -74,6 +74,8 @@ class TextRun:
                 "evaluate.heldout_pairs": 8000, "train.chunk": CHUNK, "train.epochs": self.epochs, "train.lr": rate}
         if case.endswith(ALL_ROWS):
             sets["train.sync.frequent_rows"] = None
+        if case.endswith(FOUR_BLOCKS):
+            sets["train.sync.blocks"] = 4
         return experiment.resolve("sgns", corpus=str(self.file), seed=seed, threads=self.threads, sets=as_sets(sets))
 
     def read(self, seed: int = 1) -> WindowsTask:
@@ -92,7 +94,7 @@ class Case:
 
     @property
     def size(self) -> int:
-        return int(self.name.removesuffix(ALL_ROWS)[1:])
+        return int(self.name.partition("-")[0][1:])
 
     def __call__(self) -> Timed:
         """Train with the next seed."""
@@ -125,7 +127,7 @@ def bench(rounds: int, only: Sequence[str] | None, corpus: str | None, threads: 
     """One round for each seed; `only` names some cases, for example n4. UsageError for several numbers of threads."""
     if len(threads) > 1:
         raise UsageError("--threads: the bench group takes one number of threads; give one")
-    known = [f"n{n}{suffix}" for n in SIZES for suffix in ("", ALL_ROWS) if n > 1 or not suffix]
+    known = [f"n{n}{suffix}" for n in SIZES for suffix in ("", ALL_ROWS, FOUR_BLOCKS) if n > 1 or not suffix]
     chosen = choose(known, only)
     file = words.prefix(corpus or CORPUS, 0 if corpus else TOKENS)
     of_text = TextRun(file, EPOCHS if corpus else 1, threads[0])
@@ -212,7 +214,7 @@ def _predicted(text: TextRun, cases: Mapping[str, Case], cpu: Mapping[str, Seque
     out: dict[str, Any] = {}
     read = text.read()
     for suffix in ("", ALL_ROWS):
-        measured = [case for name, case in cases.items() if case.size > 1 and name.endswith(ALL_ROWS) == bool(suffix)]
+        measured = [case for name, case in cases.items() if case.size > 1 and name == f"n{case.size}{suffix}"]
         if "n1" not in cases or not measured:
             continue
         last = max(measured, key=lambda case: case.size)
