@@ -95,6 +95,10 @@ def _overlay(tree: dict[str, Any], above: dict[str, Any], path: KeyPath, layer: 
         if isinstance(value, dict):
             if tree.get(key) is None:
                 tree[key] = {}
+            elif len(key_path) > 1 and _other_source(tree[key], value):  # the other keys belong to another source
+                for old in _below(tree[key], key_path):
+                    places.pop(old, None)
+                tree[key] = {}
             elif not isinstance(tree[key], dict):  # a wrong value in a lower layer must not be hidden by a higher one
                 raise UsageError(
                     f"{below}: {dotted(key_path)}: should be a section of keys, got {describe_value(tree[key])}"
@@ -104,6 +108,11 @@ def _overlay(tree: dict[str, Any], above: dict[str, Any], path: KeyPath, layer: 
             tree[key] = value
             for item in _below(value, key_path):
                 places[item] = Place(number, layer.name, *layer.marks.get(item, (0, 0)))
+
+
+def _other_source(below: Any, above: dict[str, Any]) -> bool:
+    """Whether the settings of a nested source are replaced by those of a source of another name."""
+    return isinstance(below, dict) and "source" in below and above.get("source", below["source"]) != below["source"]
 
 
 def _below(value: Any, path: KeyPath) -> Iterator[KeyPath]:

@@ -103,6 +103,17 @@ def test_later_layers_override_keys_and_replace_whole_lists(tmp_path: Path) -> N
     assert low.tree["text"]["words"] == ["x", "y", "z"]  # layers are unchanged
 
 
+def test_another_nested_source_drops_the_keys_of_the_one_before(tmp_path: Path) -> None:
+    low = layer(tmp_path, "negatives: {source: mixture, k: 5, inner: {source: unigram, exponent: 0.75, k: 9}}\n", "low")
+    tree, places = merge([low, from_set("negatives.inner={source: uniform}")])
+    assert tree == {"negatives": {"source": "mixture", "k": 5, "inner": {"source": "uniform"}}}
+    assert ("negatives", "inner", "exponent") not in places
+    tree, _ = merge([low, from_set("negatives.inner.source=unigram"), from_set("negatives.inner.k=3")])
+    assert tree["negatives"]["inner"] == {"source": "unigram", "exponent": 0.75, "k": 3}
+    tree, _ = merge([low, from_set("negatives.source=resampled")])   # keys of `negatives` are common to all sources
+    assert tree["negatives"]["k"] == 5
+
+
 def test_an_empty_section_changes_nothing(tmp_path: Path) -> None:
     low = layer(tmp_path, "text: {min_count: 2}")
     assert build(Tree, [low, layer(tmp_path, "text:\n  # min_count: 3\n")]).text.min_count == 2
