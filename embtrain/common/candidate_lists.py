@@ -60,7 +60,8 @@ class ListReader(Protocol):
     """Protocol of the lists that a problem offers to sources."""
 
     def from_file(self, file: str | None, by: ListKey) -> CandidateLists: ...  # UsageError or DataError
-    def observed(self) -> CandidateLists: ...  # candidates seen on each side of each relation, with their counts
+    def observed(self) -> CandidateLists: ...   # candidates seen on each side of each relation, with their counts
+    def itself(self, max_symmetric: float) -> CandidateLists: ...  # the entity of each query of a graph
 
 
 @dataclass(frozen=True)
@@ -73,4 +74,7 @@ class FixedLists:
         return self.lists
 
     def observed(self) -> CandidateLists:
+        return self.lists
+
+    def itself(self, max_symmetric: float) -> CandidateLists:
         return self.lists

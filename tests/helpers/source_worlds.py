@@ -41,6 +41,8 @@ CASES: dict[str, dict[str, Any]] = {
     "candidates shared by the batch": {"share_draws_by": "batch", "fallback": {"source": "uniform"}},
     "candidates with a total weight": {"total_weight": 1.5},
     "candidates alone": {"mix": 0.0},
+    "reflexive": {},
+    "reflexive shared by windows": {"mix": 0.5, "share_draws_by": "window"},
     "typed": {},
     "typed by frequency shared by windows": {"power": 1.0, "share_draws_by": "window"},
     "ace": {"min_perplexity": 4, "generator_lr": 0.05},

@@ -1,4 +1,4 @@
-"""Queries of a graph as a file of candidates names them, and the entities seen on each side of a relation.
+"""Queries of a graph as a file of candidates names them, and lists of candidates that are read from its triples.
 
     query      HEAD RELATION _   or   _ RELATION TAIL       `_` marks the open side, as in `embtrain predict`
     side       RELATION _        or   _ RELATION
@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from embtrain.common.candidate_lists import CandidateLists, ListKey
 from embtrain.data.formats.candidate_files import QueryNames
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.triples.graph import Graph
 
 OPEN = "_"
@@ -58,3 +60,27 @@ def observed_by_side(graph: Graph) -> CandidateLists:
     directed = np.concatenate([relation, relation + len(graph.relations)]).astype(np.int64)  # tail open, head open
     return CandidateLists.from_entries((RELATION,), directed[:, None], np.concatenate([tail, head]).astype(np.int64),
                                        np.ones(len(directed)))
+
+
+def entity_itself(graph: Graph, max_symmetric: float) -> CandidateLists:
+    """Return for each query of training a list of its known entity, except for symmetric relations.
+
+    max_symmetric: relations with a larger share of triples whose reverse is in training too are left out.
+    """
+    triples, n = graph.part("train"), len(graph.relations)
+    head, relation, tail = triples.T
+    kept = symmetric_share(triples, len(graph.entities), n)[relation] <= max_symmetric
+    head, relation, tail = head[kept], relation[kept], tail[kept]
+    entity = np.concatenate([head, tail])
+    directed = np.concatenate([relation, relation + n])                                      # tail open, head open
+    return CandidateLists.from_entries((ENTITY, RELATION), np.stack([entity, directed], 1), entity,
+                                       np.ones(len(entity)))
+
+
+def symmetric_share(triples: np.ndarray, n_entities: int, n_relations: int) -> np.ndarray:
+    """Share of the triples (h, r, t) of each relation for which (t, r, h) is a triple too, (R,); 0 without triples."""
+    head, relation, tail = torch.from_numpy(triples).T
+    known = KnownPairs(torch.stack([head, relation], 1), tail, n_entities, (n_entities, n_relations))
+    reversed_too = known.contains(torch.stack([tail, relation], 1), head.unsqueeze(1))[:, 0].numpy()
+    count = np.bincount(triples[:, 1], minlength=n_relations)
+    return np.bincount(triples[:, 1], weights=reversed_too, minlength=n_relations) / np.maximum(count, 1)

@@ -120,9 +120,7 @@ class Task:
 
     def query_names(self, by: ListKey) -> QueryNames:
         """Return how a file of candidates names the queries that share a list; by default by the name of the context.
-
-        UsageError if the queries have no names of this kind.
-        """
+        UsageError if the queries have no names of this kind."""
         if by != "query":
             raise UsageError(f"negatives.by: {by}: the queries of model.name: {self.settings.model.name} have no "
                              "relations; set negatives.by: query")
@@ -131,12 +129,15 @@ class Task:
 
     def observed_lists(self) -> CandidateLists:
         """Return the candidates seen in training on each side of each relation; UsageError without relations."""
-        raise UsageError(f"negatives.source: typed needs relations with two sides, but model.name: "
+        raise UsageError("negatives.source: typed needs relations with two sides, but model.name: "
                          f"{self.settings.model.name} has none; choose another source")
 
+    def reflexive_lists(self, max_symmetric: float) -> CandidateLists:
+        """Return for each query of a graph a list of its entity, not of symmetric relations; UsageError otherwise."""
+        raise UsageError("negatives.source: reflexive needs a graph; choose another source")
+
     def heldout(self, part: str) -> Batch:
-        """Return examples of part `valid` or `test`, possibly none. They depend on the corpus, not on the seed of the
-        run."""
+        """Return examples of part `valid` or `test`, possibly none, which do not depend on the run's seed."""
         if part not in self._held:  # requested at each evaluation
             self._held[part] = self._heldout(part)
         return self._held[part]
@@ -242,11 +243,9 @@ def read(settings: Settings) -> Task:
 
 def corpus_hash(folder: Path) -> str:
     """Return the sha256 of the corpus of a run folder. DataError if identity.json does not contain it."""
-    path = folder / "identity.json"
-    try:
-        return str(read_json(path)["corpus"]["sha256"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path}: does not contain corpus.sha256; restore the file that training wrote") from error
+    if not isinstance(found := read_identity(folder).get("sha256"), str):
+        raise DataError(f"{folder / 'identity.json'}: has no corpus.sha256; restore the file that training wrote")
+    return found
 
 
 def describe_files(settings: Settings, identity: dict[str, Any]) -> str:

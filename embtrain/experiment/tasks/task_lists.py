@@ -44,6 +44,9 @@ class TaskLists:
     def observed(self) -> CandidateLists:
         return self.task.observed_lists()
 
+    def itself(self, max_symmetric: float) -> CandidateLists:
+        return self.task.reflexive_lists(max_symmetric)
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the lists that were read from files, as arrays to store in a run."""
         return {f"{key}/{name}": array for key, lists in self._read.items() for name, array in lists.arrays().items()}

@@ -120,6 +120,9 @@ class TriplesTask(Task):
     def observed_lists(self) -> CandidateLists:
         return query_names.observed_by_side(self.graph)
 
+    def reflexive_lists(self, max_symmetric: float) -> CandidateLists:
+        return query_names.entity_itself(self.graph, max_symmetric)
+
     def known_positives(self, max_bytes: int) -> KnownTriples:
         known = self._known(("train",))
         if known.nbytes > max_bytes:

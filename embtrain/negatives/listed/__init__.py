@@ -2,5 +2,6 @@
 
 base        draws, probabilities and shared draws
 candidates  lists from a file
+reflexive   the entity of the query
 typed       entities seen on the same side of the same relation
 """

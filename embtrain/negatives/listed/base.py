@@ -37,13 +37,18 @@ class ListedConfig(NegativesConfig):
 
     mix: float = Field(0.1, ge=0, le=1, description=(
         "ε, share of the fallback for queries with a list; 0: none, and then there is no q"))
-    power: float = Field(1.0, ge=0, le=10, description="α, exponent of the weights of a list; 0: uniform")
     fallback: NestedSettings = Field(
         {"source": "unigram"}, description="unigram, uniform or log_uniform, with its settings")
 
 
+class WeightedConfig(ListedConfig):
+    """Settings of sources whose lists have weights."""
+
+    power: float = Field(1.0, ge=0, le=10, description="α, exponent of the weights of a list; 0: uniform")
+
+
 class ListedSource(NegativeSource):
-    """Base of `candidates` and `typed`. A subclass implements `read_lists`."""
+    """Base of the sources with lists. A subclass implements `read_lists`."""
 
     Config = ListedConfig
     traits = Traits(supports_total_weight=True)
@@ -69,7 +74,8 @@ class ListedSource(NegativeSource):
         self._check_range(lists, [sizes[c] for c in self.columns])
         self.index = ContextIndex(tuple(sizes[c] for c in self.columns), problem.device)
         self.index.add(self.index.key(torch.from_numpy(lists.keys).to(problem.device).squeeze(1)), 0)
-        self.tables = AliasLists(lists, problem.n_candidates, config.power, problem.device)
+        power = config.power if isinstance(config, WeightedConfig) else 1.0
+        self.tables = AliasLists(lists, problem.n_candidates, power, problem.device)
         self.noise, self.q0 = fallback.alias, fallback.log_q.double().exp()              # (V,) float64
         self.share = torch.tensor(config.mix, dtype=torch.float64, device=problem.device)  # torch.where rounds a float
         self.has_list: Tensor | None = None                    # of each row of the last draw

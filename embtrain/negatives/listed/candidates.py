@@ -19,10 +19,10 @@ from embtrain.common.candidate_lists import CandidateLists, ListKey, ListReader
 from embtrain.common.config import AbsolutePath
 from embtrain.common.errors import DataError
 from embtrain.negatives.base import NegativeSource
-from embtrain.negatives.listed.base import ListedConfig, ListedSource
+from embtrain.negatives.listed.base import ListedSource, WeightedConfig
 
 
-class CandidatesConfig(ListedConfig):
+class CandidatesConfig(WeightedConfig):
     """Settings of `candidates`."""
 
     file: AbsolutePath | None = Field(None, description="lists of candidates, TSV or JSON lines")

@@ -14,11 +14,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from embtrain.common.candidate_lists import CandidateLists, ListReader
-from embtrain.negatives.listed.base import ListedConfig, ListedSource
+from embtrain.negatives.listed.base import ListedSource, WeightedConfig
 from embtrain.negatives.sampling.pool import NestedSettings
 
 
-class TypedConfig(ListedConfig):
+class TypedConfig(WeightedConfig):
     """Settings of `typed`."""
 
     power: float = Field(0.0, ge=0, le=10, description="α, exponent of the counts; 0: uniform, 1: frequency")

@@ -57,8 +57,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "mixture": {"inner": {"source": "cluster", "update_every": 0, "recluster_every": 0}},
 }
 #: The density of an adversary has separate slow tests; `every` draws all; `none` draws nothing.
-# Tested by tests/contract/test_sources.py alone; the last four need lists, types, earlier targets or positives to fit.
-ELSEWHERE = {"ace", "every", "none", "candidates", "typed", "memory", "adversarial_tree"}
+# Tested by tests/contract/test_sources.py alone; the last five need lists, earlier targets or positives.
+ELSEWHERE = {"ace", "every", "none", "candidates", "reflexive", "typed", "memory", "adversarial_tree"}
 CONDITIONAL: dict[str, dict[str, Any]] = {
     "exp": {}, "resampled": {"inner": {"source": "unigram", "k": 200, "share_draws_by": "row"}},
     **{way: WAYS[way] | {"exclude_target": True}

@@ -152,6 +152,21 @@ def test_typed_lists_count_the_entities_on_each_side(reciprocal: bool) -> None:
     assert as_dict(graph_names.observed_by_side(GRAPH)) == expected
 
 
+def test_queries_of_training_list_their_own_entity_unless_the_relation_is_symmetric() -> None:
+    """r0 has no reversed triple, two of three triples of r1 are each other's reverse, and so are all of r2."""
+    triples = [(0, 0, 1), (0, 0, 2), (3, 1, 4), (4, 1, 3), (3, 1, 5), (5, 2, 4), (4, 2, 5)]
+    graph = Graph(np.array(triples, np.int32), (7, 7), GRAPH.entities, GRAPH.relations, {})
+    shares = graph_names.symmetric_share(graph.part("train"), len(ENTITIES), len(RELATIONS))
+    assert shares.tolist() == pytest.approx([0, 2 / 3, 1] + [0] * (len(RELATIONS) - 3))
+    for limit, kept in ((0.5, 2), (0.7, 5), (1.0, 7)):
+        expected: Lists = {}
+        for head, relation, tail in triples[:kept]:
+            for entity, directed in ((head, relation), (tail, relation + len(RELATIONS))):
+                own = expected.setdefault((entity, directed), {entity: 0.0})
+                own[entity] += 1.0
+        assert as_dict(graph_names.entity_itself(graph, limit)) == expected, limit
+
+
 @pytest.mark.parametrize(("by", "fields", "message"), [
     ("query", ("e1", "r1", "e2"), "either the head or the tail should be _"), ("query", ("_", "r1", "_"), "either the"),
     ("side", ("r1", "r2"), "either side of the relation should be _"), ("side", ("_", "_"), "either side"),

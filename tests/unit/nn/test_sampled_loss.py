@@ -34,7 +34,7 @@ from embtrain.train.engines.false_negatives import mark_false_negatives
 V, D, B, T, K = 60, 8, 24, 3, 12
 COUNTS = torch.arange(1, V + 1, dtype=torch.float64)
 ONE_VECTOR = ("synthetic_difference", "synthetic_projection")          # one negative for each row
-LISTED = ("candidates", "typed")                                       # their lists come from a run's data
+LISTED = ("candidates", "reflexive", "typed")                          # their lists come from a run's data
 CONDITIONED = ("ace", "kbgan", "nscaching")                            # on the ids of the context
 NEEDS_COUNTS = ("ace", "memory")     # they learn in the order of the counts
 SOURCES = [name for name in negatives.names() if name not in ("none", *ONE_VECTOR, *LISTED)]
