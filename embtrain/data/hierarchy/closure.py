@@ -74,8 +74,13 @@ def reduction(pairs: np.ndarray, closed: np.ndarray, n: int) -> np.ndarray:
 
 def is_implied(train: np.ndarray, pairs: np.ndarray, n: int) -> np.ndarray:
     """Return which of `pairs` (m, 2) are in the closure of `train`, (m,) bool. Neither may have a cycle."""
+    return PairSet(all_implied(train, n), n).contains(pairs)
+
+
+def all_implied(train: np.ndarray, n: int) -> np.ndarray:
+    """Return the distinct pairs of the closure of `train`, which has no cycle, (m, 2) int64, in the order of ids."""
     ancestors = _ancestors(train, n, _acyclic_order(train, n), "")
-    return PairSet(_as_pairs(ancestors, sum(map(len, ancestors))), n).contains(pairs)
+    return _as_pairs(ancestors, sum(map(len, ancestors)))
 
 
 def _ancestors(pairs: np.ndarray, n: int, order: Sequence[int], where: str) -> list[np.ndarray]:

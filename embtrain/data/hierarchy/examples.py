@@ -46,6 +46,9 @@ class PairsConfig(Section):
     split_seed: int = Field(
         0, ge=0, lt=2**31, description="seed of the held-out pairs and their negatives; given: of a drawn share")
     slot: Literal["random", "both", "hypernym", "hyponym"] = Field("random", description="open end of a row")
+    observed: Literal["train", "closure"] = Field(
+        "train", description="pairs that negatives.filter: observed masks: the training pairs, or also all pairs that "
+                             "follow from them")
 
     @model_validator(mode="after")
     def _keys_of_the_protocol(self) -> Self:
@@ -84,7 +87,7 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
     UsageError if the data do not support the protocol.
     """
     content, read = _reader(where)
-    settings = config.model_dump(exclude={"slot"}) | {"root": config.root or root}
+    settings = config.model_dump(exclude={"slot", "observed"}) | {"root": config.root or root}
     key, folder = cache_location(cache, name, "hierarchy", {"content": content, **settings})
     stored = store.from_arrays(load_or_build_arrays(folder, key, lambda: store.to_arrays(
         _split(read(), config, settings["root"], name))))

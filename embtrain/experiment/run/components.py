@@ -68,7 +68,7 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
         raise UsageError(*reasons)
     known_positives = None
     if observed and settings.negatives.filter == "observed":
-        known_positives = task.known_positives(int(OBSERVED_SHARE * machine.free())).to(device)
+        known_positives = task.masked_positives(int(OBSERVED_SHARE * machine.free())).to(device)
     return Components(problem, model, source, loss, known_positives, train, fused_blockers, task)
 
 

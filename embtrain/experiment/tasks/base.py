@@ -82,10 +82,8 @@ class Task:
         return ""
 
     def describe_files(self) -> str:
-        """Return one line with the part of each file of the user's corpus, and the skipped files.
-
-        '' if there is only one file or if the corpus is a recipe.
-        """
+        """Return one line with the part of each file of the user's corpus, and the skipped files; '' of a recipe or a
+        single file."""
         return describe_files(self.settings, self.identity)
 
     def problem_spec(self, device: str) -> ProblemSpec:
@@ -95,6 +93,10 @@ class Task:
     def known_positives(self, max_bytes: int) -> KnownPositives:
         """Return the exact set of positives in training. ResourceError if it takes more than `max_bytes`."""
         raise AbstractMethod(self, "known_positives")
+
+    def masked_positives(self, max_bytes: int) -> KnownPositives:
+        """Return the positives that `negatives.filter: observed` masks; by default those in training."""
+        return self.known_positives(max_bytes)
 
     def candidate_names(self) -> Sequence[str]:
         """Return the name of each candidate, (V,)."""
@@ -193,10 +195,8 @@ class Task:
         raise AbstractMethod(self, "validate")
 
     def score_run(self, components: ModelParts, folder: Path, items: Items) -> list[Score]:
-        """Return the scores of the trained model.
-
-        Adds the values that the scores are computed from, item by item, to `items`, and writes exports into `folder`.
-        """
+        """Return the scores of the trained model; add the values that they are computed from, item by item, to `items`
+        and write exports into `folder`."""
         raise AbstractMethod(self, "score_run")
 
     def score_file(self, components: ModelParts, where: Path, folder: Path | None = None) -> list[Score]:

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from embtrain.common import machine
 from embtrain.common.candidate_lists import CandidateLists, ListKey
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_text
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.formats.candidate_files import QueryNames
 from embtrain.data.hierarchy import (
+    closure,
     examples as hierarchy_examples,
     own_pairs as own_pair_files,
     query_names,
@@ -66,6 +67,10 @@ class PairsTask(Task):
     @classmethod
     def check(cls, settings: Settings) -> None:
         scoring.check_names(cls.benchmarks(settings), "entailment")
+        observed = cast(PairsConfig, settings.data).observed
+        if observed != "train" and settings.negatives.filter != "observed":
+            raise UsageError(f"pairs.observed: {observed}: has no effect with negatives.filter: "
+                             f"{settings.negatives.filter}; set negatives.filter: observed")
 
     @classmethod
     def read(cls, settings: Settings) -> PairsTask:
@@ -132,6 +137,12 @@ class PairsTask(Task):
 
     def known_positives(self, max_bytes: int) -> KnownPairs:
         return hierarchy_examples.known_pairs(self.train, len(self.hierarchy.concepts), max_bytes)
+
+    def masked_positives(self, max_bytes: int) -> KnownPairs:
+        if self.config.observed == "train":
+            return self.known_positives(max_bytes)
+        n = len(self.hierarchy.concepts)
+        return hierarchy_examples.known_pairs(closure.all_implied(self.train, n), n, max_bytes)
 
     def known_answers(self, context: Tensor) -> Tensor:
         pairs = np.concatenate([self.train, *(held_out.pairs for held_out in self.held.values())])

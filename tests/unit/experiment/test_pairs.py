@@ -162,6 +162,27 @@ def scores(run: experiment.Run) -> dict[str, float]:
             if row.value is not None and row.benchmark != "training"}
 
 
+def test_pairs_that_follow_from_training_are_masked_on_request(tree: Path) -> None:
+    """Some held-out pairs follow from those of training. The answers marked as known stay those of training."""
+    everyone, masked = torch.arange(N)[None], {}
+    for observed in ("train", "closure"):
+        config = settings(tree, **{"negatives.filter": "observed", "pairs.observed": observed})
+        task = tasks.read(config)
+        assert isinstance(task, PairsTask)
+        names = [int(name[1:]) for name in task.hierarchy.concepts]
+        known = components.build(config, task).known_positives
+        assert known is not None
+        contexts = torch.tensor([[concept, HYPERNYM] for concept in range(N)])
+        masked[observed] = {(names[u], names[v]) for u, v in known.contains(contexts, everyone).nonzero().tolist()}
+        assert len(task.known_positives(1 << 30)) == 2 * len(task.train)
+    train = {(names[u], names[v]) for u, v in task.train.tolist()}
+    assert masked["train"] == train < masked["closure"]
+    closed = closure.closure(np.array(sorted(train)), N, NAMES, "train")
+    assert masked["closure"] == set(map(tuple, closed.tolist()))
+    with pytest.raises(UsageError, match=r"^pairs\.observed: closure: has no effect with negatives\.filter: target"):
+        tasks.find(config).check(settings(tree, **{"negatives.filter": "target", "pairs.observed": "closure"}))
+
+
 def accuracy(config: experiment.Settings) -> float:
     """Return the accuracy on the test pairs after training without a folder."""
     task = tasks.read(config)
