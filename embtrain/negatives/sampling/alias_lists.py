@@ -2,7 +2,8 @@
 
     p(b|i) = w_ib^α / Σ_j w_ij^α        for the candidates b of list i, 0 for all others
 
-A candidate's p is found by binary search among the sorted keys i V + b.
+A candidate's p is found by binary search among the sorted keys i V + b. Lists of one candidate need neither a draw nor
+a search.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ class AliasLists:
         p /= np.repeat(np.add.reduceat(p, lists.offsets[:-1]), size)
         accept, alias = _alias_tables(p, lists.offsets)
         row = np.repeat(np.arange(len(lists)), size)
-        self.n_candidates = n_candidates
+        self.n_candidates, self.single = n_candidates, bool((size == 1).all())
         self.start, self.size, self.ids, self.keys, self.p, self.accept, self.alias = (
             torch.from_numpy(x).to(device)
             for x in (lists.offsets[:-1], size, lists.ids, row * n_candidates + lists.ids, p, accept, alias))
 
     def draw(self, row: Tensor, random: torch.Generator) -> Tensor:
         """Draw a candidate from each of the lists `row`, of any shape: int64 ids of that shape."""
+        if self.single:
+            return self.ids[row]
         size, device = self.size[row], row.device
         u = torch.rand(row.shape, generator=random, device=device, dtype=torch.float64)
         column = self.start[row] + torch.minimum((u * size).long(), size - 1)
@@ -44,6 +47,8 @@ class AliasLists:
 
     def probability(self, row: Tensor, ids: Tensor) -> Tensor:
         """p of ids under the lists `row`, float64; both are broadcast. 0 where row is -1, no list."""
+        if self.single:
+            return ((self.ids[row] == ids) & (row >= 0)).double()
         keys = row * self.n_candidates + ids
         position = torch.searchsorted(self.keys, keys).clamp_(max=len(self.keys) - 1)
         return torch.where((self.keys[position] == keys) & (row >= 0), self.p[position], 0.0)

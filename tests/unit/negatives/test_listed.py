@@ -73,6 +73,16 @@ def test_probabilities_are_powers_of_weights(power: float) -> None:
     assert p[0].tolist() == [0.0] * 12                                                # row -1: no list
 
 
+def test_lists_of_one_candidate_are_drawn_without_random_numbers() -> None:
+    ids = np.array([3, 3, 0, 5])
+    lists = CandidateLists.from_entries((0,), np.arange(4)[:, None], ids, np.arange(1.0, 5.0))
+    tables, random = AliasLists(lists, 6, 2.0, "cpu"), torch.Generator().manual_seed(0)
+    before, row = random.get_state(), torch.tensor([[0, 1], [3, 2]])
+    assert tables.draw(row, random).tolist() == [[3, 3], [5, 0]] and torch.equal(random.get_state(), before)
+    p = tables.probability(torch.arange(-1, 4).unsqueeze(1), torch.arange(6))
+    assert p.tolist() == [[0.0] * 6, *[[float(b == own) for b in range(6)] for own in ids.tolist()]]
+
+
 def test_extreme_weights_and_powers_stay_finite() -> None:
     weights = np.array([1e-300, 1e200, 1e200])
     lists = CandidateLists.from_entries((0,), np.zeros((3, 1), np.int64), np.arange(3), weights)
