@@ -243,9 +243,10 @@ def read(settings: Settings) -> Task:
 
 def corpus_hash(folder: Path) -> str:
     """Return the sha256 of the corpus of a run folder. DataError if identity.json does not contain it."""
-    if not isinstance(found := read_identity(folder).get("sha256"), str):
-        raise DataError(f"{folder / 'identity.json'}: has no corpus.sha256; restore the file that training wrote")
-    return found
+    try:
+        return str(read_identity(folder)["sha256"])
+    except (DataError, KeyError) as error:
+        raise DataError(f"{folder / 'identity.json'}: does not contain corpus.sha256; restore the file") from error
 
 
 def describe_files(settings: Settings, identity: dict[str, Any]) -> str:

@@ -42,14 +42,15 @@ def test_without_the_option_the_defaults_remain() -> None:
     assert (settings.model.dim, settings.negatives.k, settings.train.epochs) == (100, 64, 100)
 
 
-def test_a_loss_of_its_own_drops_that_of_the_strategy() -> None:
+def test_tuned_settings_change_the_loss_of_their_strategy() -> None:
     settings = resolve(model="transe", corpus="wn18rr", tuned=True)
-    assert (settings.strategy, settings.loss.name, settings.negatives.k) == ("uniform", "sampled_softmax", 512)
+    assert (settings.strategy, settings.loss.name, settings.negatives.k) == ("reflexive", "self_adversarial", 64)
+    assert (settings.loss.margin, resolve("reflexive", model="transe").loss.margin) == (5.0, 9.0)
 
 
 @pytest.mark.parametrize(("wrong", "message"), [
     ({"model": "skipgram"}, r"--tuned: skipgram has no tuned settings; .*that has: .*transe"),
-    ({"model": "transe", "corpus": "umls"}, r"no tuned settings for the corpus umls; .*that has: fb15k-237, wn18rr"),
+    ({"model": "transe", "corpus": "umls"}, r"no tuned settings for the corpus umls; .*that has: fb15k-237, wn18, wn18rr"),
     ({"model": "transe", "strategy": "margin"}, "^--negatives: strategy: --tuned names the strategy"),
     ({"model": "transe", "loss": "margin"}, r"^--loss: loss\.name: --tuned names the strategy"),
     ({"model": "transe", "sets": ["strategy=margin"]}, "^--set strategy=margin: strategy: --tuned names"),
