@@ -50,7 +50,7 @@ def test_tuned_settings_change_the_loss_of_their_strategy() -> None:
 
 @pytest.mark.parametrize(("wrong", "message"), [
     ({"model": "skipgram"}, r"--tuned: skipgram has no tuned settings; .*that has: .*transe"),
-    ({"model": "transe", "corpus": "umls"}, r"no tuned settings for the corpus umls; .*that has: fb15k-237, wn18, wn18rr"),
+    ({"model": "transe", "corpus": "umls"}, r"tuned settings for the corpus umls; .*has: fb15k-237, wn18, wn18rr"),
     ({"model": "transe", "strategy": "margin"}, "^--negatives: strategy: --tuned names the strategy"),
     ({"model": "transe", "loss": "margin"}, r"^--loss: loss\.name: --tuned names the strategy"),
     ({"model": "transe", "sets": ["strategy=margin"]}, "^--set strategy=margin: strategy: --tuned names"),
