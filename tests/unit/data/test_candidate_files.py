@@ -165,6 +165,11 @@ def test_queries_of_training_list_their_own_entity_unless_the_relation_is_symmet
                 own = expected.setdefault((entity, directed), {entity: 0.0})
                 own[entity] += 1.0
         assert as_dict(graph_names.entity_itself(graph, limit)) == expected, limit
+    for reciprocal in (False, True):
+        examples = TripleExamples(graph.part("train"), 6, 3, TriplesConfig(reciprocal=reciprocal), 0)
+        queries = examples.both(graph.part("train")).context(examples.n_relations).tolist()
+        lists = as_dict(graph_names.entity_itself(graph, 1.0))
+        assert all(set(lists[entity, relation]) == {entity} for entity, relation in queries)
 
 
 @pytest.mark.parametrize(("by", "fields", "message"), [

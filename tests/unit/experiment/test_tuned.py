@@ -48,6 +48,15 @@ def test_tuned_settings_change_the_loss_of_their_strategy() -> None:
     assert (settings.loss.margin, resolve("reflexive", model="transe").loss.margin) == (5.0, 9.0)
 
 
+def test_a_loss_of_its_own_drops_that_of_the_strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """self-adversarial has a margin, which sampled_softmax does not know."""
+    own, path = tmp_path / "tuned.yaml", shipped.path
+    own.write_text("strategy: self-adversarial\nloss: {name: sampled_softmax}\nnegatives: {k: 512}\n")
+    monkeypatch.setattr(shipped, "path", lambda *names: own if "tuned" in names else path(*names))
+    settings = resolve(model="transe", corpus="wn18rr", tuned=True)
+    assert (settings.strategy, settings.loss.name, settings.negatives.k) == ("self-adversarial", "sampled_softmax", 512)
+
+
 @pytest.mark.parametrize(("wrong", "message"), [
     ({"model": "skipgram"}, r"--tuned: skipgram has no tuned settings; .*that has: .*transe"),
     ({"model": "transe", "corpus": "umls"}, r"tuned settings for the corpus umls; .*has: fb15k-237, wn18, wn18rr"),
