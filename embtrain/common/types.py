@@ -263,8 +263,7 @@ class WordVectors(Protocol):
 
     @property
     def table(self) -> np.ndarray: ...                                   # (n, D)
-    def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray: ...  # rows (m,), -1 if unknown;
-    # lower: unknown words are looked up in other cases
+    def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray: ...  # rows (m,), -1: unknown in any case
 
 
 @dataclass(frozen=True)
@@ -280,6 +279,7 @@ class ProblemSpec:
     seed: int = 0
     device: str = "cpu"
     n_features: int | None = None           # length of the sparse input vectors; None: inputs are ids
+    feature_counts: Tensor | None = None    # (n_features,) float64  training documents with each feature
     words: Sequence[str] | None = None      # the V candidates, if they are words
     vectors: Callable[[str], WordVectors] | None = None  # reads a file or folder of vectors
     lists: ListReader | None = None         # lists of candidates by query, from a file or from the training data

@@ -47,7 +47,7 @@ def fit(settings: Settings, out: Path | None, group: ProcessGroup) -> Run:
     """Train one run in all processes of a group. Raises what `run.fit` raises, and UsageError for settings that a group
     cannot train or that differ between processes."""
     group.require_equal("configuration", flatten(settings) | {"--out": str(out)})
-    requirements.check_settings(settings.train, group.size)
+    requirements.check_settings(settings.model, settings.train, group.size)
     if out is None and launch.may_restart():
         raise UsageError("--out: torchrun --max-restarts starts the processes again, and they must find the run of the "
                          "first start; give --out DIR")
@@ -68,7 +68,7 @@ def fit(settings: Settings, out: Path | None, group: ProcessGroup) -> Run:
 def resume(folder: Path, group: ProcessGroup) -> Run:
     """Continue an interrupted run in all processes of a group, whatever number of processes has trained it so far."""
     settings = run_settings.from_tree(group.from_first(lambda: _stored_settings(folder)))
-    requirements.check_settings(settings.train, group.size)
+    requirements.check_settings(settings.model, settings.train, group.size)
     task = _read(settings, group)
     has_started = group.from_first(lambda: _check_started(folder, task))
     parts, threads = _build(settings, task, group, folder)
@@ -88,11 +88,11 @@ def simulate(settings: Settings, task: Task, size: int, place: Path,
     trains. Returns the components and the trainer of each process. Raises what `fit` raises for settings that processes
     cannot train.
     """
-    requirements.check_settings(settings.train, size)
+    requirements.check_settings(settings.model, settings.train, size)
 
     def train(group: ProcessGroup) -> tuple[Components, Trainer]:
         parts = components.build(settings, task)
-        requirements.check_parts(parts.fused_blockers, parts.model, parts.source, group)
+        requirements.check_parts(parts.fused_blockers, parts.model, parts.source, parts.train, group)
         requirements.check_blocks(task.examples, parts.train.chunk or 1, size)
         trainers.start_from_vectors(place, settings, parts)
         trainer = trainers.build(place, parts, group=group)
@@ -161,7 +161,7 @@ def _build(settings: Settings, task: Task, group: ProcessGroup, folder: Path) ->
     if settings.train.threads == 0:
         threads = components.use_threads(max(1, threads // n_local))
     parts = components.build_for_training(settings, task, folder)
-    requirements.check_parts(parts.fused_blockers, parts.model, parts.source, group)
+    requirements.check_parts(parts.fused_blockers, parts.model, parts.source, parts.train, group)
     if settings.train.tables == "sharded":
         requirements.check_shards(parts.model, parts.source, parts.loss)
     requirements.check_blocks(task.examples, parts.train.chunk or 1, group.size)

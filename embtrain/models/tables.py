@@ -12,7 +12,8 @@ from torch import Tensor
 
 from embtrain.common.types import ProblemSpec
 
-CHUNK = 1 << 20  # numbers that are drawn at once
+CHUNK = 1 << 20   # numbers that are drawn at once
+NORMAL_ROWS = 16  # torch.randn fills 16 numbers at a time
 
 
 def zeros(problem: ProblemSpec, n: int, dim: int) -> Tensor:
@@ -30,6 +31,17 @@ def fill_uniform(table: Tensor, generator: torch.Generator, scale: Callable[[Ten
 def symmetric(problem: ProblemSpec, n: int, dim: int, span: float, generator: torch.Generator) -> Tensor:
     """Draw a table (n, dim) from U(−span, span)."""
     return fill_uniform(zeros(problem, n, dim), generator, lambda x: (x * 2 - 1) * span)
+
+
+def normal(problem: ProblemSpec, n: int, dim: int, std: float, generator: torch.Generator) -> Tensor:
+    """Draw a table (n, dim) from N(0, std²)."""
+    table = zeros(problem, n, dim)
+    rows = max(1, CHUNK // (NORMAL_ROWS * max(1, dim))) * NORMAL_ROWS
+    n_chunks = max(1, n // rows)          # the last one has the rest, because torch draws few numbers in another way
+    for i in range(n_chunks):
+        part = table[i * rows:n if i + 1 == n_chunks else (i + 1) * rows]
+        part.copy_(torch.randn(part.shape, generator=generator) * std)
+    return table
 
 
 def moved(problem: ProblemSpec, table: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
+from embtrain.models import tables
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.products import cosine_scores, dot_scores
 
@@ -28,6 +29,9 @@ class XCConfig(ModelConfig):
     dim: int = Field(128, ge=1, le=65_536, description="D, embedding dimension")
     similarity: Literal["cosine", "dot"] = Field("cosine", description="inner product, or cosine scaled by tau")
     tau: float = Field(11.1, gt=0, le=10_000, description="inverse temperature of cosine; 1/0.3² in the paper")
+
+    def n_rows_of_all(self, problem: ProblemSpec) -> int:
+        return problem.n_candidates + (problem.n_features or 0)
 
 
 class XC(Model):
@@ -47,10 +51,10 @@ class XC(Model):
         self.tau = config.tau if config.similarity == "cosine" else 1.0
         generator = torch.Generator().manual_seed(problem.seed)
         def normal(n: int) -> Tensor:
-            return torch.randn(n, config.dim, generator=generator) * config.dim**-0.5
+            return tables.normal(problem, n, config.dim, config.dim**-0.5, generator)
         self.w = nn.Parameter(normal(problem.n_features))
         self.c = nn.Parameter(normal(problem.n_candidates) if config.similarity == "cosine"
-                              else torch.zeros(problem.n_candidates, config.dim))
+                              else tables.zeros(problem, problem.n_candidates, config.dim))
         self.to(problem.device)
 
     def encode(self, batch: Batch) -> Query:

@@ -39,7 +39,7 @@ class TrainConfig(Section):
     tables: Literal["memory", "mapped", "sharded"] = Field(
         "memory", description=(
             "place of the embedding tables; mapped: files on the disk of the run folder, for tables larger than the "
-            "memory; sharded: rows cut over the processes of torchrun (skip-gram, triples)"))
+            "memory; sharded: rows cut over the processes of torchrun (skip-gram, triples, xc)"))
     engine: Literal["auto", "autograd", "fused"] = Field(
         "auto", description="autograd: PyTorch, any device; fused: the compiled core; auto: fused where possible")
     shuffle: bool = Field(True, description="permute the centres in each epoch")

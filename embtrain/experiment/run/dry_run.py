@@ -96,7 +96,7 @@ def plan(settings: Settings, group: ProcessGroup = SOLO, out: Path | None = None
     """
     folder = out or Path("runs")
     if group.size > 1:
-        requirements.check_settings(settings.train, group.size)
+        requirements.check_settings(settings.model, settings.train, group.size)
     check(settings)
     threads = components.use_threads(settings.train.threads)
     parts, estimate, per_block, exchange = profile(settings, group, folder)
@@ -158,7 +158,7 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
     parts = components.build_for_training(settings, task, place)
     chunk, exchange = parts.train.chunk or 1, ""
     if group.size > 1:
-        requirements.check_parts(parts.fused_blockers, parts.model, parts.source, SOLO)
+        requirements.check_parts(parts.fused_blockers, parts.model, parts.source, parts.train, SOLO)
         requirements.check_blocks(parts.task.examples, chunk, group.size)
     with tempfile.TemporaryDirectory() as folder:
         trainers.start_from_vectors(Path(folder), settings, parts)

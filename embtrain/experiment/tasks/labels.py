@@ -88,10 +88,8 @@ class LabelsTask(Task):
     def stored_arrays(self) -> dict[str, np.ndarray]:
         """Return label_counts (V,) float64, n_train (1,): number of training documents, seen (v,) uint8: features in
         training."""
-        seen = np.zeros(self.documents.n_features, np.uint8)
-        for ids in np.array_split(self.parts.train, max(1, len(self.parts.train) // N_PROBE)):
-            seen[self.documents.features.rows(ids).index] = 1
-        return {"label_counts": self.counts, "n_train": np.array([len(self.parts.train)]), "seen": seen}
+        return {"label_counts": self.counts, "n_train": np.array([len(self.parts.train)]),
+                "seen": (self.feature_counts > 0).astype(np.uint8)}
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> LabelsTask:
@@ -110,6 +108,14 @@ class LabelsTask(Task):
         )
         task.counts, task.n_train, task.seen = counts, int(n[0]), seen
         return task
+
+    @cached_property
+    def feature_counts(self) -> np.ndarray:
+        """The number of training documents with each feature, (v,) float64."""
+        counts = np.zeros(self.documents.n_features)
+        for ids in np.array_split(self.parts.train, max(1, len(self.parts.train) // N_PROBE)):
+            counts += np.bincount(self.documents.features.rows(ids).index, minlength=len(counts))
+        return counts
 
     @cached_property
     def n_train(self) -> int:
@@ -140,8 +146,8 @@ class LabelsTask(Task):
             share = np.repeat(1 / np.maximum(train.size(), 1), train.size())
             counts = torch.from_numpy(np.bincount(train.index, share, minlength=self.documents.n_labels))
         return ProblemSpec(n_candidates=self.documents.n_labels, counts=counts, n_contexts=len(self.documents.labels),
-                     n_features=self.documents.n_features, dim=settings.model.dim, seed=settings.train.seed,
-                     device=device)
+                     n_features=self.documents.n_features, feature_counts=torch.from_numpy(self.feature_counts),
+                     dim=settings.model.dim, seed=settings.train.seed, device=device)
 
     def candidate_names(self) -> Sequence[str]:
         return self.documents.names or [str(i) for i in range(self.documents.n_labels)]
@@ -229,7 +235,8 @@ class LabelsTask(Task):
 
 def _check_size(documents: Documents, settings: Settings) -> None:
     """Raise ResourceError if the tables would not fit in memory: one header line can claim any number of features."""
-    need = 3 * 4 * settings.model.dim * (documents.n_features + documents.n_labels)  # tables, gradients, states
+    copies = 3 if settings.train.tables == "memory" else 0      # tables, gradients, states
+    need = copies * 4 * settings.model.dim * (documents.n_features + documents.n_labels)
     need += NAME_BYTES * documents.n_labels
     if need > (free := machine.free()):
         raise ResourceError(f"corpus: {settings.corpus}: {documents.n_features:,} features and {documents.n_labels:,} "

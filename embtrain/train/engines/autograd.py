@@ -93,10 +93,7 @@ class Step(Engine):
         with torch.set_grad_enabled(is_single_batch):
             query = self.model.encode(block)
         detached = query.detach()
-        negatives = self.source.config
-        drawn = mark_false_negatives(
-            self.source.draw(detached, negatives.k, self.view), detached, negatives.filter, self.known_positives
-        )
+        drawn = self.draw(detached)
         costs, loss_sum, learns = list[Tensor](), detached.vector.new_zeros(()), self.source.traits.learns
         n_cost_rows = len(block) if learns else max(1, MAX_LOGGED_COSTS // max(1, drawn.k)) if keep_costs else 0
         share = self.source.config.share_size if self.source.config.share_draws_by == "block" and \
@@ -112,6 +109,12 @@ class Step(Engine):
         if learns and cost is not None:
             source_metrics = self.source.learn(detached, drawn, costs_for_source(self.source, cost, drawn))
         return StepResult(loss_sum / len(block), detached, drawn, cost, source_metrics)
+
+    def draw(self, query: Query) -> Negatives:
+        """Draw the negatives of a block, and mark the false ones. query: detached."""
+        config = self.source.config
+        drawn = self.source.draw(query, config.k, self.view)
+        return mark_false_negatives(drawn, query, config.filter, self.known_positives)
 
     def _run_batches_separately(self, block: Batch, keep_costs: bool) -> StepResult:
         """Run each batch of the block as a block of its own; query, draws and costs are those of the last batch."""

@@ -24,6 +24,7 @@ from embtrain.models.triples.distmult import DistMultConfig
 from embtrain.models.triples.transe import TransEConfig
 from embtrain.models.words.cbow import CbowConfig
 from embtrain.models.words.skipgram import SkipGramConfig
+from embtrain.models.xc import XCConfig
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import base, compiled_pairs
@@ -103,17 +104,32 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
     return train.model_copy(update={"engine": engine, "chunk": chunk}), reasons
 
 
+def why_not_by_rows(source: type[NegativeSource], loss: LossConfig, train: TrainConfig) -> list[str]:
+    """Reasons why updates by autograd do not read and write a few rows alone, with the keys at fault."""
+    checks = [
+        (train.optimizer not in OPTIMIZERS, f"train.optimizer: {train.optimizer}: it keeps a table of its own; set "
+                                            f"{' or '.join(OPTIMIZERS)}"),
+        (source.traits.exhaustive or not source.traits.components,
+         f"negatives.source: {source.name}: each update reads every row; choose a source that draws a few"),
+        (loss.penalty > 0, "loss.penalty: the exact log Z reads every row; 0 turns it off"),
+    ]
+    return [reason for applies, reason in checks if applies]
+
+
 def require_tables_in_files(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig,
                             loss: LossConfig, train: TrainConfig) -> None:
-    """Raise UsageError if the tables should be in files, which only the compiled engine on the CPU trains."""
+    """Raise UsageError if the tables should be in files, which is possible only where updates on the CPU read and write
+    a few rows: by the compiled engine, and of xc."""
     if train.tables == "memory":
         return
-    reasons = why_not_fused(model, source, negatives, loss, train, has_kernels(train))
+    by_autograd = isinstance(model, XCConfig)
+    reasons = why_not_by_rows(source, loss, train) if by_autograd else \
+        why_not_fused(model, source, negatives, loss, train, has_kernels(train))
     if train.device != "cpu":
         reasons = [f"train.device: {train.device}: only the CPU trains tables in files"]
     if isinstance(model, FLOAT64_MODELS):
         reasons = [f"model.name: {model.name}: only tables of float32 can be in files"]
-    if train.engine == "autograd":
+    if train.engine == "autograd" and not by_autograd:
         reasons = ["train.engine: autograd: only the compiled engine trains tables in files"]
     if reasons:
         raise UsageError(*(f"train.tables: {train.tables}: {why}; or set train.tables: memory" for why in reasons))

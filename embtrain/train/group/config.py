@@ -8,7 +8,7 @@ from pydantic import Field
 
 from embtrain.common.config import Section
 
-DEFAULT_CENTRES = 32_768  # centres or triples that a process trains between two synchronizations
+DEFAULT_CENTRES = 32_768  # centres, triples or documents that a process trains between two synchronizations
 
 
 class SyncConfig(Section):
@@ -16,7 +16,7 @@ class SyncConfig(Section):
 
     blocks: int | None = Field(
         None, ge=1, description=f"blocks that each process trains between two synchronizations; null: those of "
-                                f"{DEFAULT_CENTRES:,} centres or triples")
+                                f"{DEFAULT_CENTRES:,} centres, triples or documents")
     frequent_rows: int | None = Field(
         1024, ge=1, description="most frequent rows of each table that are exchanged at every synchronization, twice "
                                 "as many at every 2nd, four times at every 4th and so on, all at every 64th, or 8 "
@@ -25,7 +25,7 @@ class SyncConfig(Section):
         "bfloat16", description="number format of the moves of rows that processes send each other")
 
     def interval(self, chunk: int) -> int:
-        """Blocks of `chunk` centres or triples between two synchronizations."""
+        """Blocks of `chunk` centres, triples or documents between two synchronizations."""
         return max(1, DEFAULT_CENTRES // chunk) if self.blocks is None else self.blocks
 
     def per_epoch(self, n_blocks: int, chunk: int, processes: int) -> int:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from embtrain.common.errors import UsageError
 from embtrain.losses.base import Loss
-from embtrain.models.base import Model
+from embtrain.models.base import Model, ModelConfig
 from embtrain.models.triples.distmult import DistMult
 from embtrain.models.triples.transe import TransE
 from embtrain.models.words.skipgram import SkipGram
+from embtrain.models.xc import XC, XCConfig
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.base import Examples
+from embtrain.train.engines.choose import OPTIMIZERS
 from embtrain.train.engines.compiled import draws_alone
 from embtrain.train.group.processes import ProcessGroup
 
 
-def check_settings(train: TrainConfig, size: int) -> None:
+def check_settings(model: ModelConfig, train: TrainConfig, size: int) -> None:
     """Raise UsageError for keys that have no meaning for several processes, before anything is read."""
     if train.device != "cpu":
         raise UsageError(f"train.device: {train.device}: {size} processes train one run on the CPU; set train.device: "
                          "cpu, or start one process")
-    if train.engine == "autograd":
+    if train.engine == "autograd" and not isinstance(model, XCConfig):
         raise UsageError(f"train.engine: autograd: {size} processes train one run with the compiled engine; set "
                          "train.engine: auto, or start one process")
     if train.tables == "mapped":
@@ -34,12 +36,15 @@ def check_settings(train: TrainConfig, size: int) -> None:
                          "train.cpu_seconds: null, or start one process")
 
 
-def check_parts(fused_blockers: list[str], model: Model, source: NegativeSource, group: ProcessGroup) -> None:
+def check_parts(fused_blockers: list[str], model: Model, source: NegativeSource, train: TrainConfig,
+                group: ProcessGroup) -> None:
     """Let the source learn with the group; UsageError for an engine, a model or a source that cannot be shared."""
-    reasons = list(fused_blockers)
-    if not isinstance(model, SkipGram | TransE | DistMult):
-        reasons.append("model.name: the examples of this model are not shared; use skipgram, node2vec, transe or "
-                       "distmult")
+    reasons = [] if isinstance(model, XC) else list(fused_blockers)
+    if isinstance(model, XC) and train.optimizer not in OPTIMIZERS:
+        reasons.append(f"train.optimizer: {train.optimizer}: its state is not shared; set {' or '.join(OPTIMIZERS)}")
+    if not isinstance(model, SkipGram | TransE | DistMult | XC):
+        reasons.append("model.name: the examples of this model are not shared; use skipgram, node2vec, transe, "
+                       "distmult or xc")
     if isinstance(model, TransE) and model.config.entities != "free":
         reasons.append(f"model.entities: {model.config.entities}: rows that were put together do not keep their "
                        "length; set free")

@@ -20,6 +20,7 @@ import torch
 from embtrain.models.base import Model
 from embtrain.models.triples.base import TripleModel
 from embtrain.models.words.skipgram import SkipGram
+from embtrain.models.xc import XC
 from embtrain.train.group.traffic import tables_of
 
 LONGEST = 64   # synchronizations between two that exchange all rows, at most: a signal waits no longer
@@ -88,6 +89,9 @@ def counts_of(model: Model) -> list[np.ndarray]:
     candidates = (problem.counts if problem.raw_counts is None else problem.raw_counts).double().cpu()
     if isinstance(model, TripleModel):
         return [candidates.numpy(), np.zeros(model.n_relations)]
+    if isinstance(model, XC):
+        assert problem.feature_counts is not None, "the task counts the features of its training documents"
+        return [problem.feature_counts.numpy(), candidates.numpy()]
     of_size = {len(candidates): candidates}
     if isinstance(model, SkipGram) and (pool := model.pool) is not None:
         n_rows = len(pool) + pool.n_ngrams

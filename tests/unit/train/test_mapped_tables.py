@@ -188,7 +188,8 @@ def test_runs_of_other_engines_are_refused(place: Path, name: str, sets: list[st
 def test_several_processes_are_refused(place: Path) -> None:
     with pytest.raises(UsageError, match=r"^train\.tables: mapped: is for one process; set train\.tables: sharded to "
                                          r"cut the tables over 2 processes$"):
-        requirements.check_settings(config(place, "skipgram", "fused", "train.tables=mapped").train, 2)
+        settings = config(place, "skipgram", "fused", "train.tables=mapped")
+        requirements.check_settings(settings.model, settings.train, 2)
 
 
 def test_unit_vectors_in_a_file_have_the_same_bits(tmp_path: Path) -> None:

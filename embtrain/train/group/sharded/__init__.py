@@ -1,6 +1,6 @@
 """Tables cut by rows over the processes of a group.
 
 shards.py   TableShards: the rows of one process, and exchanges of rows and moves
-steps.py    compiled steps on the rows of some blocks
+steps.py    steps on the rows of some blocks
 trainer.py  ShardedTrainer: GroupTrainer with these tables
 """

@@ -27,13 +27,13 @@ class TableShards(TableSync):
     """The rows that one process owns, and copies of the rows that it trains on."""
 
     def __init__(self, group: ProcessGroup, shapes: Sequence[tuple[int, int]], wire: str, n_accumulators: int = 0,
-                 traffic: Traffic | None = None, threads: int = 1):
+                 traffic: Traffic | None = None, threads: int = 1, is_padded: bool = True):
         """shapes: (n, D) of each table. The last `n_accumulators` of them are of row-Adagrad, (n, 1).
 
-        traffic and threads: as of TableSync.
+        traffic and threads: as of TableSync. is_padded: whether pulled rows have the layout of the kernels.
         """
         super().__init__(group, [], wire, traffic=traffic, threads=threads)
-        self.shapes, n_tables = list(shapes), len(shapes) - n_accumulators
+        self.shapes, self.is_padded, n_tables = list(shapes), is_padded, len(shapes) - n_accumulators
         own = []
         for i, (n, dim) in enumerate(shapes):
             rows, is_mean = np.zeros((len(range(group.rank, n, group.size)), dim), np.float32), i >= n_tables
@@ -60,13 +60,14 @@ class TableShards(TableSync):
                 whole[table][first + r:end:size] = self._as_rows(table, part)[:n]
 
     def pull(self, ids: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Copy rows from their owners: ids (m,) of each table, ascending, to rows (m, D) with the kernels' layout."""
+        """Copy rows from their owners: ids (m,) of each table, ascending, to rows (m, D)."""
         size = self.group.size
         with self.traffic.timed("synchronization"):
             owned = [[part[part % size == r] for part in ids] for r in range(size)]
             requests = [_as_bytes(np.concatenate([[len(part) for part in parts], *parts])) for parts in owned]
             replies = [self._reply(self._requested(request)) for request in self.group.exchange(requests)]
-            pulled = [np.zeros((len(part), 1), np.float32) if table.mean else zeros(len(part), table.x.shape[1])
+            pulled = [zeros(len(part), table.x.shape[1]) if self.is_padded and not table.mean else
+                      np.zeros((len(part), table.x.shape[1]), np.float32)
                       for part, table in zip(ids, self.tables, strict=True)]
             for r, reply in enumerate(self.group.exchange(replies)):
                 at = 0

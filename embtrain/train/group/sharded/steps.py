@@ -1,7 +1,7 @@
-"""Compiled steps on small tables, which have only the rows of some blocks: negatives are drawn before.
+"""Steps on small tables, which have only the rows of some blocks: negatives are drawn before.
 
-A step renumbers the ids of a block by their places among the ascending ids of the rows, so that the compiled update
-reads the same rows in the same order as with whole tables.
+A step renumbers the ids of a block by their places among the ascending ids of the rows, so that the update reads the
+same rows in the same order as with whole tables.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from embtrain.common.types import Negatives, Query
+from embtrain.data.labels.examples import LabelBatch
 from embtrain.data.text.windows import WindowBatch
 from embtrain.data.triples.examples import TripleBatch
 from embtrain.models.base import AbstractMethod, Model
 from embtrain.models.words.skipgram import SkipGram
+from embtrain.models.xc import XC
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.base import Engine
 from embtrain.train.engines.compiled import CompiledStep, DrawTerms
 from embtrain.train.engines.compiled_triples import CompiledTriples
 from embtrain.train.engines.compiled_windows import CompiledWindows
 
 
-class ShardedStep(CompiledStep):
+class ShardedStep(Engine):
     """Base of the steps on small tables."""
 
     #: The number of the candidates' table in `parameters`.
@@ -33,6 +37,11 @@ class ShardedStep(CompiledStep):
         """The tables of the model."""
         raise AbstractMethod(self, "parameters")
 
+    def draw_ahead(self, block: Any) -> Negatives:
+        """The negatives of a block, with the ids of whole tables, and the false ones if the update does not find them.
+        """
+        raise AbstractMethod(self, "draw_ahead")
+
     def ids(self, block: Any, drawn: Negatives) -> list[Tensor]:
         """The ids (n,) of the rows of each table that the update of a block uses, in any order."""
         raise AbstractMethod(self, "ids")
@@ -41,17 +50,20 @@ class ShardedStep(CompiledStep):
         """A block with the places of its ids in `rows`, the ascending ids of the rows of each table."""
         raise AbstractMethod(self, "renumber")
 
-    def draw_ahead(self, block: Any) -> Negatives:
-        """The negatives of a block, with the ids of whole tables and the false negatives of filter: observed."""
-        query = self._query(block, False) if self.source.config.filter == "observed" else None
-        drawn = super()._draw(block, query)
-        return drawn if query is None else super()._mark(drawn, query)
-
     def place(self, block: Any, drawn: Negatives, rows: Sequence[Tensor]) -> Any:
         """The block for the next update, whose negatives are those of `draw_ahead`. rows: as of `renumber`."""
         self._candidates = rows[self.CANDIDATES]
         self._drawn = replace(drawn, ids=_places(self._candidates, cast(Tensor, drawn.ids)))
         return self.renumber(block, rows)
+
+
+class ShardedCompiled(ShardedStep, CompiledStep):
+    """Base of the compiled steps on small tables."""
+
+    def draw_ahead(self, block: Any) -> Negatives:
+        query = self._query(block, False) if self.source.config.filter == "observed" else None
+        drawn = super()._draw(block, query)
+        return drawn if query is None else super()._mark(drawn, query)
 
     def _draw(self, block: Any, query: Query | None) -> Negatives:
         return self._drawn
@@ -65,7 +77,7 @@ class ShardedStep(CompiledStep):
         return terms if table is None else terms._replace(log_q_table=table[self._candidates])
 
 
-class ShardedWindows(ShardedStep, CompiledWindows):
+class ShardedWindows(ShardedCompiled, CompiledWindows):
     """Skip-gram: words and candidates."""
 
     CANDIDATES = 1
@@ -81,7 +93,7 @@ class ShardedWindows(ShardedStep, CompiledWindows):
         return WindowBatch(_places(words, block.centre), block.start, _places(candidates, block.target))
 
 
-class ShardedTriples(ShardedStep, CompiledTriples):
+class ShardedTriples(ShardedCompiled, CompiledTriples):
     """TransE and DistMult: entities and relations."""
 
     CANDIDATES = 0
@@ -98,8 +110,39 @@ class ShardedTriples(ShardedStep, CompiledTriples):
                        relation=_places(relations, block.relation))
 
 
+class ShardedLabels(ShardedStep, Step):
+    """Extreme classification by autograd: features and labels."""
+
+    CANDIDATES = 1
+    model: XC
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [self.model.w, self.model.c]
+
+    def draw_ahead(self, block: LabelBatch) -> Negatives:
+        query_id = torch.unique(block.document, return_inverse=True)[1]
+        no_vectors = torch.empty(len(block), 0)
+        return super().draw(Query(no_vectors, block.document, block.target, block.slot, query_id, block.window))
+
+    def draw(self, query: Query) -> Negatives:
+        return self._drawn
+
+    def ids(self, block: LabelBatch, drawn: Negatives) -> list[Tensor]:
+        features = block.features.rows(torch.unique(block.document).numpy()).index
+        return [torch.from_numpy(features).long(), torch.cat([block.target, cast(Tensor, drawn.ids).reshape(-1)])]
+
+    def renumber(self, block: LabelBatch, rows: Sequence[Tensor]) -> LabelBatch:
+        features, labels = rows
+        documents, place = torch.unique(block.document, return_inverse=True)    # ascending, as `XC.encode` reads them
+        own = block.features.rows(documents.numpy())
+        index = _places(features, torch.from_numpy(own.index).long()).numpy()
+        return replace(block, target=_places(labels, block.target), document=place, features=replace(own, index=index))
+
+
 def sharded_step(model: Model) -> type[ShardedStep]:
     """The step that trains a model on small tables."""
+    if isinstance(model, XC):
+        return ShardedLabels
     return ShardedWindows if isinstance(model, SkipGram) else ShardedTriples
 
 

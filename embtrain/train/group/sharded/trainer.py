@@ -1,7 +1,7 @@
 """The training loop of one process of a group with tables cut by rows (shards.py).
 
 Negatives of a static source do not depend on the tables. All blocks up to the next synchronization are therefore drawn
-first, their rows are pulled, and the compiled engine trains on small tables (steps.py).
+first, their rows are pulled, and the engine trains on small tables (steps.py).
 
 Process 0 also has the whole tables, in files: it collects the rows for evaluations and checkpoints, which are those of
 any number of processes.
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from embtrain.train.engines.base import StepResult
+from embtrain.train.engines.compiled import CompiledStep
 from embtrain.train.group.sharded.shards import TableShards
 from embtrain.train.group.sharded.steps import ShardedStep, sharded_step
 from embtrain.train.group.tiers import RowSchedule
@@ -69,7 +70,7 @@ class ShardedTrainer(GroupTrainer):
     def _new_sync(self) -> TableShards:
         accumulators = [(n, 1) for n, _ in self._shapes] if self._accumulates() else []
         shards = TableShards(self.group, [*self._shapes, *accumulators], self.config.sync.wire, len(accumulators),
-                             self.traffic, self.sync_threads)
+                             self.traffic, self.sync_threads, isinstance(self.step, CompiledStep))
         shards.scatter(self._whole_arrays())
         return shards
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from embtrain.common.errors import UsageError
+from embtrain.models.words.skipgram import SkipGramConfig
 from embtrain.train.config import TrainConfig
 from embtrain.train.group import requirements
 from embtrain.train.group.config import SyncConfig
@@ -18,9 +19,9 @@ from embtrain.train.group.config import SyncConfig
     ({"cpu_seconds": 5}, "train.cpu_seconds: 5: 3 processes are limited by train.epochs"),
 ])
 def test_keys_without_a_meaning_for_a_group_are_refused(keys: dict[str, Any], message: str) -> None:
-    requirements.check_settings(TrainConfig(), 3)
+    requirements.check_settings(SkipGramConfig(), TrainConfig(), 3)
     with pytest.raises(UsageError) as caught:
-        requirements.check_settings(TrainConfig(**keys), 3)
+        requirements.check_settings(SkipGramConfig(), TrainConfig(**keys), 3)
     assert str(caught.value).startswith(message) and len(caught.value.args) == 1
 
 

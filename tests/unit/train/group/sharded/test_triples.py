@@ -82,7 +82,7 @@ def test_models_that_cannot_be_shared_are_refused(place: Path, names: dict[str, 
     resolved = settings(place, *sets, **names)
     parts = components.build(resolved, tasks.read(resolved))
     with pytest.raises(UsageError, match=rf"{reason}.*; or start one process instead of 1$"):
-        requirements.check_parts(parts.fused_blockers, parts.model, parts.source, SOLO)
+        requirements.check_parts(parts.fused_blockers, parts.model, parts.source, parts.train, SOLO)
 
 
 @pytest.mark.parametrize(("strategy", "sets", "reason"), [
