@@ -116,6 +116,7 @@ class NegativeSource:
     Config: ClassVar[type[NegativesConfig]] = NegativesConfig
     traits: Traits = Traits()
     floored_fraction: float | None = None         # random features: share of estimated weights raised to a floor
+    is_target_q_read: bool = True  # whether the loss reads `Negatives.log_q_target`; if not, `draw` may leave it out
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -59,6 +59,7 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
     set_gradients_for(model, train.optimizer)                 # before memory_trial runs an update
     source = negatives.find(settings.negatives.source)(settings.negatives, problem)
     loss = losses.find(settings.loss.name)(settings.loss, problem).to(device)
+    source.is_target_q_read = loss.traits.needs_q == "target"
     refuse_misplaced_traits(f"loss.name: {loss.name}", vars(loss), loss.traits)
     for key, rows in (("batch", train.batch), ("chunk", train.chunk)):
         if rows is not None and rows < source.traits.min_batch_size:

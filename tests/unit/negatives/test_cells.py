@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ import torch
 from helpers.cores import CORES, NATIVE, needs_core, using
 from helpers.looped import looped
 from helpers.source_worlds import TableView, V, gradient_error, query, source, tiny_problem
+from helpers.tiny_runs import OF_TEXT, made, write
 from scipy import stats
 from torch.nn.functional import normalize
 
+from embtrain import experiment
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.evaluate.gradient_bias import closeness
@@ -456,6 +459,30 @@ def test_draws_keep_their_values_and_differ(case):
         assert torch.equal(d.ids, ids) and torch.equal(d.log_q, log_q) and torch.equal(d.log_q_target, log_q_target)
         assert torch.isfinite(d.log_q).all() and (d.ids >= 0).all() and (d.ids < V).all()
     assert len({tuple(d.ids.flatten().tolist()) for d in drawn}) == len(drawn)
+
+
+@pytest.mark.parametrize("case", ["cluster", "cluster uniform inside by windows", "cluster without the target",
+                                  "cluster quantized without the target", "midx"])
+@looped("core", CORES)
+def test_q_of_the_target_can_be_left_out_without_changing_a_draw(core: str, case: str) -> None:
+    drawn = []
+    with using(core):
+        for is_read in (True, False):
+            cell_source = source(case)
+            cell_source.is_target_q_read = is_read
+            drawn.append([cell_source.draw(query(30), 4, TableView()) for _ in range(2)])
+    for full, short in zip(*drawn, strict=True):
+        assert torch.equal(full.ids, short.ids) and torch.equal(full.log_q, short.log_q)
+        assert full.draw_id is short.draw_id or torch.equal(full.draw_id, short.draw_id)
+        assert short.log_q_target is None and (full.log_q_target is None) == ("without" in case)
+
+
+def test_a_loss_that_reads_q_of_the_target_gets_it(tmp_path: Path) -> None:
+    place = write(tmp_path)
+    for loss, is_read in (("logistic", False), ("nce", True), ("sampled_softmax", False)):
+        settings = experiment.resolve("cluster", loss=loss, corpus=str(place / "text"),
+                                      sets=[*OF_TEXT, "negatives.exclude_target=false"])
+        assert made(settings).source.is_target_q_read == is_read
 
 
 def test_no_random_number_is_used_twice_for_any_k():

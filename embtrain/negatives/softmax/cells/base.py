@@ -121,10 +121,11 @@ class Cells(NegativeSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._update_if_due(query, view)
-        ids, log_q, draw_id, log_q_target = self.sampler.draw(query, k, view)
+        is_target_looked_up = self.is_target_q_read and not self.rules.excludes_target
+        ids, log_q, draw_id, log_q_target = self.sampler.draw(query, k, view, is_target_looked_up)
         weight, total = self.weight_and_total(k)
         return Negatives(ids, draw_id=draw_id if self.rules.by_window else None, log_q=log_q, weight=weight,
-                         total_weight=total, log_q_target=None if self.rules.excludes_target else log_q_target)
+                         total_weight=total, log_q_target=log_q_target if is_target_looked_up else None)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         if self.view is None:

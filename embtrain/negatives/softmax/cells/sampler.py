@@ -59,19 +59,23 @@ class CellSampler:
         self.max_rows, self._buffers = self._rows_per_chunk(1), DrawBuffers()
         self._layout_cache: tuple[tuple[object, ...], kernel.CellLayout] | None = None
 
-    def draw(self, query: Query, k: int, view: ModelView) -> CellDraw:
+    def draw(self, query: Query, k: int, view: ModelView, with_target: bool = True) -> CellDraw:
         """Draw k candidates for each draw.
 
         Returns ids (G, k), their log q (G, k), the draw of each row (B,) (None: one per row), and log q of the targets
-        (B,).
+        (B,). Without `with_target` these may be missing (0,): a target needs the scores of all members of its cell.
         """
         core = self._find_core(view)
         n, step = len(query), self.max_rows
+
+        def draw_rows(rows: Query) -> CellDraw:
+            return self._draw_with_torch(rows, k, view) if core is None else \
+                self._draw_with_core(core, rows, k, view, with_target or self.rules.excludes_target)
+
         if n <= step:
-            return self._draw_with_torch(query, k, view) if core is None else self._draw_with_core(core, query, k, view)
+            return draw_rows(query)
         slices = _window_slices(query.windows(), step) if self.rules.by_window else _slices(n, step)
-        return _concat_draws(query, slices, lambda rows: self._draw_with_torch(rows, k, view) if core is None
-                             else self._draw_with_core(core, rows, k, view))
+        return _concat_draws(query, slices, draw_rows)
 
     def log_prob(self, query: Query, ids: Tensor, view: ModelView) -> Tensor:
         """log q of ids (B, K), (B, K) float32; -inf for an excluded target."""
@@ -98,22 +102,25 @@ class CellSampler:
 
     # -- with the compiled core -----------------------------------------------------------------------------------
 
-    def _draw_with_core(self, core: CellCore, query: Query, k: int, view: ModelView) -> CellDraw:
+    def _draw_with_core(self, core: CellCore, query: Query, k: int, view: ModelView, with_target: bool) -> CellDraw:
         unique, draw_query, row_query, draw_id = query, None, None, None
+        target = query.target if with_target else query.target[:0]
         if query.query_id is not None or self.rules.by_window:
             unique, query_id = query.unique()
             draw_id, first_row = self._draw_ids(query, query_id)
             draw_query = as_flat(query_id if first_row is draw_id else query_id[first_row])
-            row_query = as_flat(query_id)
+            row_query = as_flat(query_id[:len(target)])
+        elif not with_target:
+            row_query = as_flat(query.target[:0])
         linear, tau, h, log_mass = self.masses.linear_log_mass(), 0.0, unique.vector, None
         if linear is None or h.dtype != torch.float32:
             h = inner_product.query_vectors(unique, view).float()
             linear, log_mass = None, as_flat(self.masses.log_mass(h).float())
         elif view.geometry == "cosine":
             tau = view.tau
-        batch = kernel.CellDrawRequest(as_flat(h), draw_query, row_query, as_flat(query.target), tau, log_mass)
+        batch = kernel.CellDrawRequest(as_flat(h), draw_query, row_query, as_flat(target), tau, log_mass)
         n = batch.draws
-        (ids, log_q, log_q_target), outputs = self._buffers.take(n, k, len(query))
+        (ids, log_q, log_q_target), outputs = self._buffers.take(n, k, len(target))
         kernel.draw_into(outputs, self._layout(core, linear), batch, self.rules.excludes_target, self.rng.seeds,
                          self.rng.reserve(n, k), torch.get_num_threads())
         return ids, log_q, draw_id, log_q_target
@@ -178,8 +185,10 @@ def _choose_cells(log_p: Tensor, row: Tensor, u: Tensor) -> tuple[Tensor, Tensor
 
 
 def _window_draw_ids(query: Query, query_id: Tensor) -> Tensor:
-    """Draw of each row (B,): rows of one window with the same query share a draw."""
-    return torch.unique_consecutive(torch.stack([query.windows(), query_id], 1), dim=0, return_inverse=True)[1]
+    """Draw of each row (B,): consecutive rows of one window with the same query share a draw."""
+    window, begins = query.windows(), torch.zeros_like(query_id)
+    begins[1:] = (window[1:] != window[:-1]) | (query_id[1:] != query_id[:-1])
+    return begins.cumsum(0)
 
 
 def _concat_draws(query: Query, slices: Iterable[slice], draw: Callable[[Query], CellDraw]) -> CellDraw:
