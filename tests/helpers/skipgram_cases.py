@@ -26,7 +26,8 @@ class Case:
         self.v_x = (draw.standard_normal((n_v, dim)) * scale).astype(np.float32)
         self.u_acc = draw.random(n_u).astype(np.float32) if adagrad else None
         self.v_acc = draw.random(n_v).astype(np.float32) if adagrad else None
-        self.pad, self.lr, self.pool = pad, lr, None
+        # an exponential loss has slopes of 100: long steps would amplify the rounding of each unit in the next ones
+        self.pad, self.lr, self.pool = pad, lr / 100 if loss == "alpha_nce" else lr, None
         if pool != "none":
             self._add_rows(np.random.default_rng(seed + 1), pool, distinct, scale)
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

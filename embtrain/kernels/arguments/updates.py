@@ -27,11 +27,13 @@ class RowPool(NamedTuple):
 
 
 class SkipGramLossSpec(NamedTuple):
-    loss: Literal["logistic", "nce", "sampled_softmax", "margin", "gbce"]
+    loss: Literal["logistic", "nce", "sampled_softmax", "margin", "gbce", "alpha_nce"]
     margin: float = 1.0            # η of the margin loss
     c: np.ndarray | None = None    # () or (n_contexts,) float32: NCE's log Z; None: 0
     ranking: bool = False          # the other form of sampled softmax, which corrects the target too
     positive_weight: float = 1.0   # β of gBCE
+    alpha: float = 0.5             # α of α-NCE
+    centered: bool = True          # its centred form
 
 
 class TripleQueries(NamedTuple):

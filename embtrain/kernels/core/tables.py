@@ -143,13 +143,19 @@ def subtracts_log_q(loss_spec: CorrectedLoss) -> bool:
     return loss_spec.loss == "nce" or (loss_spec.loss == "sampled_softmax" and not loss_spec.ranking)
 
 
+def reads_total_weight(loss_spec: CorrectedLoss) -> bool:
+    """Whether the loss reads the sum of the weights."""
+    return subtracts_log_q(loss_spec) or loss_spec.loss == "alpha_nce"
+
+
 def expect_correction(loss_spec: CorrectedLoss, negatives: NegativeBatch) -> None:
     """Raise ValueError if the negatives lack the log q that the loss needs."""
-    if subtracts_log_q(loss_spec) and not negatives.total_weight > 0:
+    if reads_total_weight(loss_spec) and not negatives.total_weight > 0:
         raise ValueError(f"negatives: total_weight must be positive, got {negatives.total_weight}")
-    if loss_spec.loss in ("nce", "sampled_softmax") and negatives.log_q is None and negatives.log_q_table is None:
+    is_corrected = loss_spec.loss in ("nce", "sampled_softmax", "alpha_nce")
+    if is_corrected and negatives.log_q is None and negatives.log_q_table is None:
         raise ValueError(f"loss: {loss_spec.loss} subtracts log q; pass log_q or log_q_table")
-    if (loss_spec.loss == "nce"
+    if (loss_spec.loss in ("nce", "alpha_nce")
         or loss_spec.ranking) and negatives.log_q_target is None and negatives.log_q_table is None:
         raise ValueError(f"loss: {loss_spec.loss} needs log q of the target; pass log_q_target or log_q_table")
 

@@ -29,7 +29,7 @@ from embtrain.kernels.arguments.updates import RowPool, SkipGramLossSpec, Window
 from embtrain.kernels.core.binding import address, check_array, fields
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.core.tables import (
-    LOSSES,
+    LOSSES as SHARED_LOSSES,
     NegativeBatch,
     Table,
     UpdateResult,
@@ -46,6 +46,8 @@ from embtrain.kernels.reference.training.rows import EPS
 
 __all__ = ["RowPool", "SkipGramLossSpec", "Windows", "update"]
 
+LOSSES = {**SHARED_LOSSES, "alpha_nce": len(SHARED_LOSSES)}  # enum Loss of the source
+
 
 class _SkipGramTask(ctypes.Structure):
     """struct SkipGramTask of source/training/skipgram/skipgram.h."""
@@ -54,8 +56,8 @@ class _SkipGramTask(ctypes.Structure):
         "u v u_acc v_acc centre start target ids log_q log_q_table log_q_target weight false_negatives c scores "
         "pool_start pool_row",
         "n_u n_v u_stride v_stride dim n_windows n_pairs n_draws k share weight_stride n_false_negatives c_stride "
-        "mask_target loss ranking concurrent n_words n_pool_rows pool_mean",
-        "margin positive_weight total_weight lr eps")
+        "mask_target loss ranking centered concurrent n_words n_pool_rows pool_mean",
+        "margin positive_weight alpha total_weight lr eps")
 
 
 def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
@@ -96,9 +98,9 @@ def _task(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_s
         *map(address, arrays), len(u.x), len(v.x), u.x.strides[0] // 4, v.x.strides[0] // 4, u.x.shape[1],
         len(windows.centre), len(windows.target), *negatives.numbers,
         1 if loss_spec.c is not None and loss_spec.c.ndim else 0, negatives.mask_target, LOSSES[loss_spec.loss],
-        loss_spec.ranking, False, _n_words(u, pool), 0 if pool is None else len(pool.row),
-        pool is not None and pool.mean, loss_spec.margin, loss_spec.positive_weight, negatives.total_weight,
-        lr, EPS)
+        loss_spec.ranking, loss_spec.centered, False, _n_words(u, pool), 0 if pool is None else len(pool.row),
+        pool is not None and pool.mean, loss_spec.margin, loss_spec.positive_weight, loss_spec.alpha,
+        negatives.total_weight, lr, EPS)
 
 
 def _n_words(u: Table, pool: RowPool | None) -> int:

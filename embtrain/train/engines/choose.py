@@ -35,6 +35,7 @@ FLOAT64_MODELS = (ConeConfig, ShadowConeConfig, PoincareConfig)
 PAIR_MODELS = (OrderConfig, *FLOAT64_MODELS)
 MODELS = (SkipGramConfig, CbowConfig, TransEConfig, DistMultConfig, *PAIR_MODELS)
 LOSSES = ("logistic", "nce", "sampled_softmax", "margin", "gbce")
+WORD_LOSSES = (*LOSSES, "alpha_nce")
 TRIPLE_LOSSES = (*LOSSES, "self_adversarial")
 OPTIMIZERS = ("sgd", "row-adagrad")
 MAX_UNITS_PER_DRAW = 1024  # windows or queries that may share a draw: they are updated at once
@@ -48,7 +49,8 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
     """
     if not isinstance(model, MODELS):  # then no other key can help
         return [f"model.name: {model.name}: the kernels support only {', '.join(m().name for m in MODELS)}"]
-    losses = LOSSES if isinstance(model, SkipGramConfig) else TRIPLE_LOSSES
+    losses = TRIPLE_LOSSES if not isinstance(model, SkipGramConfig) else \
+        WORD_LOSSES if train.device == "cpu" else LOSSES
     checks = [
         (isinstance(model, SkipGramConfig) and model.similarity != "dot",
          "model.similarity: cosine: the kernels score by dot"),

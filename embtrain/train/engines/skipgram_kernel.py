@@ -17,6 +17,7 @@ from torch import Tensor
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.kernels.core.tables import NegativeBatch
 from embtrain.kernels.training.skipgram import RowPool, SkipGramLossSpec, Windows, update
+from embtrain.losses.alpha_nce import AlphaNce
 from embtrain.losses.hinges.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmaxLoss
 from embtrain.models.base import AbstractMethod
@@ -64,8 +65,11 @@ class SkipGramKernel(CompiledStep):
         """The loss in the form of the kernels, without log Z."""
         margin = self.loss.config.margin if isinstance(self.loss, Margin) else 1.0
         ranking = isinstance(self.loss, SampledSoftmaxLoss) and self.loss.config.form == "ranking"
-        return SkipGramLossSpec(self.loss.name, margin, None, ranking,  # type: ignore[arg-type]
+        spec = SkipGramLossSpec(self.loss.name, margin, None, ranking,  # type: ignore[arg-type]
                                 self._positive_weight(total_weight))
+        if isinstance(self.loss, AlphaNce):
+            spec = spec._replace(alpha=self.loss.config.alpha, centered=self.loss.config.centered)
+        return spec
 
     def _log_z(self, ids: Tensor | None) -> np.ndarray | None:
         """NCE's log Z of each centre, or one for all; None if the loss learns none."""

@@ -412,13 +412,29 @@ def test_table_rows_are_aligned_to_cache_lines(n: int, dim: int) -> None:
     assert n * dim < 1 << 22 or x.ctypes.data % (1 << 21) == 0
 
 
+@needs_core
+@looped("alpha, centered", [(0.2, True), (0.8, True), (1.0, True), (0.5, False), (0.9, False)])
+@looped("share", [0, 1, 3])
+@looped("n_masked", [0, 7])
+@looped("scale", [0.3, 8.0])
+def test_each_form_of_alpha_nce(alpha: float, centered: bool, share: int, n_masked: int, scale: float) -> None:
+    """Also where powers are continued by their tangent: scale 8."""
+    case = Case(11, 5, 30, 24, [2, 3, 1, 4], share, 5, "alpha_nce", weight="cell", scale=scale, n_masked=n_masked,
+                lr=0.01 / scale)
+    case.rule = case.rule._replace(alpha=alpha, centered=centered)
+    for core in NATIVE:
+        assert_agree(case, core)
+
+
 # -- the reference against autograd ------------------------------------------------------------------------------------
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "logistic": ("logistic", {}), "nce": ("nce", {}), "nce, one z": ("nce", {"partition": "global"}),
     "nce, a z per context": ("nce", {"partition": "context"}), "margin": ("margin", {"margin": 0.4}),
     "sampled_softmax": ("sampled_softmax", {}), "sampled_softmax, ranking": ("sampled_softmax", {"form": "ranking"}),
-    "gbce": ("gbce", {"t": 0.8}),
+    "gbce": ("gbce", {"t": 0.8}), "alpha_nce": ("alpha_nce", {}), "alpha_nce, α = .8": ("alpha_nce", {"alpha": 0.8}),
+    "alpha_nce, α = 1": ("alpha_nce", {"alpha": 1.0}), "eNCE": ("alpha_nce", {"centered": False}),
+    "α = .3, not centred": ("alpha_nce", {"alpha": 0.3, "centered": False}),
 }
 
 
@@ -435,7 +451,8 @@ def test_reference_gradients_match_the_torch_losses(form: str, share: int, mask:
     case = Case(12, 4, 9, 6, sizes, share, 5, name, weight="cell" if weighted else "none", log_q="cell", c=c,
                   mask_target=mask == "target", ranking=ranking)
     negatives, windows = case.negatives, case.windows
-    case.rule = case.rule._replace(positive_weight=1 - 0.8 * (1 - negatives.total_weight / 8))         # 9 candidates
+    case.rule = case.rule._replace(positive_weight=1 - 0.8 * (1 - negatives.total_weight / 8),         # 9 candidates
+                                   alpha=keys.get("alpha", 0.5), centered=keys.get("centered", True))
     u, v = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (case.u_x, case.v_x))
     kind = losses.find(name)
     loss_module = kind(kind.Config(name=name, **keys),

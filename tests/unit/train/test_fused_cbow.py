@@ -36,7 +36,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "unigram": {}, "exp": {"exclude_target": False}, "ace": {"min_perplexity": 3, "hidden": 2, "generator_lr": 0.1}}
 LOSSES: dict[str, dict[str, Any]] = {
     "logistic": {}, "nce": {}, "nce global": {"partition": "global"}, "nce context": {"partition": "context"},
-    "sampled_softmax": {}, "sampled_softmax ranking": {"form": "ranking"}, "margin": {}, "gbce": {},
+    "sampled_softmax": {}, "sampled_softmax ranking": {"form": "ranking"}, "margin": {}, "gbce": {}, "alpha_nce": {},
 }
 
 

@@ -18,8 +18,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from embtrain.kernels.arguments.updates import RowPool, SkipGramLossSpec, Windows
-from embtrain.kernels.core.tables import NegativeBatch, Table, subtracts_log_q
+from embtrain.kernels.core.tables import NegativeBatch, Table, reads_total_weight
 from embtrain.kernels.reference.training.rows import EPS, draw_terms, false_negative_pairs
+
+MAX_EXPONENT = 10.0  # as in embtrain/losses/alpha_nce.py
 
 
 class SlopeSpec(Protocol):
@@ -35,6 +37,15 @@ class SlopeSpec(Protocol):
     def positive_weight(self) -> float: ...
 
 
+class PowerSpec(SlopeSpec, Protocol):
+    """The part that α-NCE needs too."""
+
+    @property
+    def alpha(self) -> float: ...
+    @property
+    def centered(self) -> bool: ...
+
+
 class Pair(NamedTuple):
     """The scores of one target t with K negatives, and what the loss subtracts from them."""
 
@@ -45,7 +56,7 @@ class Pair(NamedTuple):
     weight: np.ndarray      # (K,) weights of the negatives in the loss
     is_kept: np.ndarray     # (K,) bool: not masked and of nonzero weight
     c: float                # learned log Z that NCE subtracts; 0 if it learns none
-    log_total_weight: float  # log M, M = Σ weight; 0 if the loss does not subtract log q
+    log_total_weight: float  # log M, M = Σ weight; 0 if the loss does not read it
 
 
 def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
@@ -69,7 +80,8 @@ def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_
                 g = p if negatives.share == 0 else w // negatives.share
                 t, ids = int(windows.target[p]), negatives.ids[g].tolist()
                 pair = _pair(x, v, negatives, loss_spec, false_negatives, a, t, p, g)
-                value, g_t, g_j, g_c = slopes(pair, loss_spec)
+                value, g_t, g_j, g_c = power_slopes(pair, loss_spec) if loss_spec.loss == "alpha_nce" else \
+                    slopes(pair, loss_spec)
                 loss += value
                 if c_grad is not None:
                     c_grad[a if c_grad.ndim else ()] += g_c
@@ -101,7 +113,7 @@ def _pair(x: np.ndarray, v: Table, negatives: NegativeBatch, loss_spec: SkipGram
     ids = negatives.ids[g]
     weight, is_kept, log_q, log_q_t = draw_terms(negatives, false_negatives, t, p, g)
     c = 0.0 if loss_spec.c is None else float(loss_spec.c[a] if loss_spec.c.ndim else loss_spec.c)
-    log_total_weight = math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0
+    log_total_weight = math.log(negatives.total_weight) if reads_total_weight(loss_spec) else 0.0
     return Pair(float(v.x[t] @ x), v.x[ids].astype(np.float64) @ x, log_q_t, log_q, weight, is_kept, c,
                 log_total_weight)
 
@@ -131,6 +143,30 @@ def slopes(pair: Pair, loss_spec: SlopeSpec) -> tuple[float, float, np.ndarray, 
     beta = loss_spec.positive_weight if loss_spec.loss == "gbce" else 1.0
     g_t = -beta * float(sigmoid(-s_t))
     return beta * float(softplus(-s_t)) + float(w @ softplus(s[kept])), g_t, g, -g_t - float(g.sum())
+
+
+def power_slopes(pair: Pair, loss_spec: PowerSpec) -> tuple[float, float, np.ndarray, float]:
+    """`slopes` of α-NCE (embtrain/losses/alpha_nce.py)."""
+    kept, g, alpha = np.flatnonzero(pair.is_kept), np.zeros(len(pair.s)), loss_spec.alpha
+    o_t, a = pair.s_t - pair.log_q_t, alpha * (pair.s[kept] - pair.log_q[kept]) + np.log(pair.weight[kept])
+    log_sum = float(np.logaddexp.reduce(a)) if len(kept) else -math.inf
+    log_a = log_sum - pair.log_total_weight
+    if not loss_spec.centered:
+        (first, d_first), (second, d_second) = _power((alpha - 1) * o_t), _power(log_a)
+        g[kept] = d_second * np.exp(a - log_sum)
+        return first / (1 - alpha) + second / alpha, -d_first, g, 0.0
+    if len(kept) == 0:
+        return 0.0, 0.0, g, 0.0
+    gap = log_a / alpha - o_t
+    value, slope = (gap, 1.0) if alpha == 1 else _power((1 - alpha) * gap)
+    g[kept] = slope * np.exp(a - log_sum)
+    return value if alpha == 1 else (value - 1) / (1 - alpha), -slope, g, 0.0
+
+
+def _power(x: float) -> tuple[float, float]:
+    """e^x, continued by its tangent beyond MAX_EXPONENT, and its slope."""
+    slope = math.exp(min(x, MAX_EXPONENT))
+    return slope * (1 + max(x - MAX_EXPONENT, 0.0)), slope
 
 
 def softplus(x: np.ndarray | float) -> np.ndarray:

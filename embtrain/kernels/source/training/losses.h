@@ -217,6 +217,67 @@ inline double softmax(const Window& q) {
     return sum(total);
 }
 
+// e^x, continued by its tangent beyond MAX_EXPONENT, and its slope.
+constexpr double MAX_EXPONENT = 10;
+inline double power_slope(double x) { return std::exp(x > MAX_EXPONENT ? MAX_EXPONENT : x); }     // NaN stays NaN
+inline double power(double x) { return power_slope(x) * (x > MAX_EXPONENT ? 1 + x - MAX_EXPONENT : 1); }
+
+//   o = s - log q,  log A = log Σ_j w_j e^{α o_j} - log M,  z_p = log A / α - o_p
+//   centred      L = Σ_p (power((1-α) z_p) - 1) / (1-α);  α = 1: Σ_p z_p;  0 if no negative counts
+//   not centred  L = Σ_p (power((α-1) o_p) / (1-α) + power(log A) / α)
+inline double alpha_nce(const Window& q, float alpha, bool is_centered, double log_m) {
+    const bool common = !q.per_pair && q.n_hits == 0;  // A is the same for all pairs
+    const float lowest = std::numeric_limits<float>::lowest();
+    const Hit* hit = q.hits;
+    double loss = 0;
+    if (!q.per_pair) std::memset(q.g, 0, (size_t)q.k * sizeof(float));
+    for (int64_t p = 0, end; p < q.m; p = end) {
+        end = common ? q.m : p + 1;
+        const int64_t offset = q.per_pair ? p * q.k : 0;
+        const float *w = weights(q, p, hit), *s = q.s + offset, *shift = q.shift + offset;
+        float *e = q.e + offset, *g = q.g + offset;
+        vec top = splat(lowest), total = {}, not_finite = {};
+        for (int64_t j = 0; j < q.k; j += W) {
+            const vec a = splat(alpha) * (load(s + j) - load(shift + j));
+            const auto is_out = first(load(w + j), q.k - j) <= vec{};
+            top = most(top, is_out ? splat(lowest) : a);
+            not_finite += is_out ? vec{} : a - a;
+            store(e + j, a);
+        }
+        float largest = top[0];
+        for (int l = 1; l < W; ++l) largest = std::max(largest, top[l]);
+        for (int64_t j = 0; j < q.k; j += W) {
+            const vec weight = first(load(w + j), q.k - j);
+            const vec a = weight <= vec{} ? vec{} : weight * exp_of(load(e + j) - splat(largest));
+            store(e + j, a);
+            total += a;
+        }
+        const double sum_a = sum(total), log_a = sum_a > 0 ? largest + std::log(sum_a) - log_m : -INFINITY;
+        double slope = 0;                                      // ∂L/∂ log A, times α
+        loss += sum(not_finite);
+        for (int64_t i = p; i < end; ++i) {
+            const double o = (double)q.s_t[i] - q.shift_t[i];
+            q.g_t[i] = 0;
+            if (!is_centered) {
+                q.g_t[i] = (float)-power_slope((alpha - 1) * o);
+                slope += power_slope(log_a);
+                loss += power((alpha - 1) * o) / (1 - alpha) + power(log_a) / alpha;
+            } else if (sum_a > 0) {
+                const double z = log_a / alpha - o, d = alpha == 1 ? 1 : power_slope((1 - alpha) * z);
+                q.g_t[i] = (float)-d;
+                slope += d;
+                loss += alpha == 1 ? z : (power((1 - alpha) * z) - 1) / (1 - alpha);
+            }
+        }
+        const vec factor = splat(sum_a > 0 ? (float)(slope / sum_a) : 0.f);
+        for (int64_t j = 0; j < q.k; j += W) {
+            const vec own = factor * load(e + j);
+            store(g + j, q.per_pair ? own : load(g + j) + own);
+        }
+    }
+    return loss;
+}
+
 inline bool is_binary(const SkipGramTask& t) { return t.loss == LOGISTIC || t.loss == NCE || t.loss == GBCE; }
 
 inline float target_weight(const SkipGramTask& t) { return t.loss == GBCE ? (float)t.positive_weight : 1.f; }
@@ -225,6 +286,7 @@ inline double slopes(const SkipGramTask& t, const Window& q) {
     switch (t.loss) {
         case SAMPLED_SOFTMAX: return softmax(q);
         case MARGIN: return margin(q, (float)t.margin);
+        case ALPHA_NCE: return alpha_nce(q, (float)t.alpha, t.centered, std::log(t.total_weight));
         default: return binary(q, target_weight(t));
     }
 }

@@ -130,8 +130,8 @@ struct Shift {
     float log_mass;
 
     explicit Shift(const SkipGramTask& t)
-        : target(t.loss == NCE || (t.loss == SAMPLED_SOFTMAX && t.ranking)),
-          drawn(t.loss == NCE || t.loss == SAMPLED_SOFTMAX),
+        : target(t.loss == NCE || t.loss == ALPHA_NCE || (t.loss == SAMPLED_SOFTMAX && t.ranking)),
+          drawn(t.loss == NCE || t.loss == ALPHA_NCE || t.loss == SAMPLED_SOFTMAX),
           log_mass(t.loss == NCE || (t.loss == SAMPLED_SOFTMAX && !t.ranking) ? (float)std::log(t.total_weight)
                    : 0.f) {}
 
