@@ -169,7 +169,7 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
         sync = parts.train.sync
         moved = None
         if group.size > 1 and settings.train.tables == "memory":
-            n_syncs = sync.per_epoch(parts.task.examples.n_blocks(0, chunk), chunk, group.size)
+            n_syncs = sync.per_epoch(parts.task.examples.n_blocks(0, chunk), chunk, group.size, trainer.step.name)
             schedule = RowSchedule(counts_of(parts.model), sync.frequent_rows, n_syncs)
             moved = MovedRows(tables_of(parts.model), schedule.tiers())
         seconds, ahead = list[float](), (0, 0)
@@ -181,7 +181,7 @@ def profile(settings: Settings, group: ProcessGroup = SOLO, place: Path = Path()
                 ahead = _bytes_ahead(trainer, block)
             del result
             seconds.append(time.perf_counter() - start)
-            if moved is not None and len(seconds) <= sync.interval(chunk):
+            if moved is not None and len(seconds) <= sync.interval(chunk, trainer.step.name):
                 words = len(seconds) * parts.task.n_words / parts.task.examples.n_blocks(0, chunk)
                 exchange = traffic.describe(moved.count(), sync, group.size, words)
             if (len(seconds) > MAX_BLOCKS or sum(seconds) > MAX_SECONDS_SLOW

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from embtrain.common.config import Section
 
-DEFAULT_CENTRES = 32_768  # centres, triples or documents that a process trains between two synchronizations
+DEFAULT_CENTRES = 32_768  # centres or triples that a process trains between two synchronizations
+DEFAULT_BATCHES = 16      # blocks that it trains by autograd, which updates the tables about once a block
 
 
 class SyncConfig(Section):
@@ -16,7 +17,7 @@ class SyncConfig(Section):
 
     blocks: int | None = Field(
         None, ge=1, description=f"blocks that each process trains between two synchronizations; null: those of "
-                                f"{DEFAULT_CENTRES:,} centres, triples or documents")
+                                f"{DEFAULT_CENTRES:,} centres or triples, or {DEFAULT_BATCHES} with autograd")
     frequent_rows: int | None = Field(
         1024, ge=1, description="most frequent rows of each table that are exchanged at every synchronization, twice "
                                 "as many at every 2nd, four times at every 4th and so on, all at every 64th, or 8 "
@@ -24,10 +25,12 @@ class SyncConfig(Section):
     wire: Literal["bfloat16", "float32"] = Field(
         "bfloat16", description="number format of the moves of rows that processes send each other")
 
-    def interval(self, chunk: int) -> int:
-        """Blocks of `chunk` centres, triples or documents between two synchronizations."""
-        return max(1, DEFAULT_CENTRES // chunk) if self.blocks is None else self.blocks
+    def interval(self, chunk: int, engine: str = "fused") -> int:
+        """Blocks of `chunk` centres or triples, or of an engine's updates, between two synchronizations."""
+        if self.blocks is not None:
+            return self.blocks
+        return DEFAULT_BATCHES if engine == "autograd" else max(1, DEFAULT_CENTRES // chunk)
 
-    def per_epoch(self, n_blocks: int, chunk: int, processes: int) -> int:
+    def per_epoch(self, n_blocks: int, chunk: int, processes: int, engine: str = "fused") -> int:
         """Synchronizations of an epoch of n_blocks blocks."""
-        return -(-n_blocks // (self.interval(chunk) * processes))
+        return -(-n_blocks // (self.interval(chunk, engine) * processes))

@@ -91,7 +91,7 @@ class GroupTrainer(Trainer):
         config, position, group = self.config, self.position, self.group
         self._sync = self._new_sync()
         schedule = self._new_schedule()
-        interval = config.sync.interval(self.block_size) * group.size
+        interval = config.sync.interval(self.block_size, self.step.name) * group.size
         started, last_save, seconds_before = time.monotonic(), time.monotonic(), position.seconds
         if self.threshold is not None and position.step == 0:
             group.from_first(lambda: self._check_threshold(stop), stop)
@@ -138,7 +138,7 @@ class GroupTrainer(Trainer):
 
     def _new_schedule(self) -> RowSchedule:
         sync, n_blocks = self.config.sync, self.examples.n_blocks(0, self.block_size)
-        n_syncs = sync.per_epoch(n_blocks, self.block_size, self.group.size)
+        n_syncs = sync.per_epoch(n_blocks, self.block_size, self.group.size, self.step.name)
         return RowSchedule(counts_of(self.model), sync.frequent_rows, n_syncs)
 
     def _train_blocks(self, first: int, end: int, n: int, log: bool) -> tuple[StepResult | None, int, float]:

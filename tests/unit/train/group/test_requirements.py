@@ -39,6 +39,7 @@ def test_more_processes_than_blocks_are_refused_with_a_size_that_works() -> None
     requirements.check_blocks(Blocks(), 37, 4)                                           # type: ignore[arg-type]
 
 
-def test_the_default_interval_is_a_number_of_centres() -> None:
+def test_the_default_interval_is_a_number_of_centres_or_of_blocks_of_autograd() -> None:
     assert [SyncConfig().interval(chunk) for chunk in (4096, 32_768, 100_000)] == [8, 1, 1]
-    assert SyncConfig(blocks=5).interval(4096) == 5
+    assert SyncConfig().interval(128, "autograd") == 16 and SyncConfig().per_epoch(100, 128, 2, "autograd") == 4
+    assert SyncConfig(blocks=5).interval(4096) == SyncConfig(blocks=5).interval(4096, "autograd") == 5
