@@ -9,7 +9,7 @@ from pydantic import Field
 from embtrain.common.config import Section
 
 DEFAULT_CENTRES = 32_768  # centres or triples that a process trains between two synchronizations
-DEFAULT_BATCHES = 16      # blocks that it trains by autograd, which updates the tables about once a block
+AUTOGRAD_BLOCKS = 16      # blocks that it trains by autograd, which updates the tables about once a block
 
 
 class SyncConfig(Section):
@@ -17,7 +17,7 @@ class SyncConfig(Section):
 
     blocks: int | None = Field(
         None, ge=1, description=f"blocks that each process trains between two synchronizations; null: those of "
-                                f"{DEFAULT_CENTRES:,} centres or triples, or {DEFAULT_BATCHES} with autograd")
+                                f"{DEFAULT_CENTRES:,} centres or triples, or {AUTOGRAD_BLOCKS} with autograd")
     frequent_rows: int | None = Field(
         1024, ge=1, description="most frequent rows of each table that are exchanged at every synchronization, twice "
                                 "as many at every 2nd, four times at every 4th and so on, all at every 64th, or 8 "
@@ -26,10 +26,10 @@ class SyncConfig(Section):
         "bfloat16", description="number format of the moves of rows that processes send each other")
 
     def interval(self, chunk: int, engine: str = "fused") -> int:
-        """Blocks of `chunk` centres or triples, or of an engine's updates, between two synchronizations."""
+        """Blocks that a process trains between two synchronizations. chunk: centres or triples in a block."""
         if self.blocks is not None:
             return self.blocks
-        return DEFAULT_BATCHES if engine == "autograd" else max(1, DEFAULT_CENTRES // chunk)
+        return AUTOGRAD_BLOCKS if engine == "autograd" else max(1, DEFAULT_CENTRES // chunk)
 
     def per_epoch(self, n_blocks: int, chunk: int, processes: int, engine: str = "fused") -> int:
         """Synchronizations of an epoch of n_blocks blocks."""
