@@ -27,9 +27,8 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, ProblemSpec
+from embtrain.kernels.reference.training.skipgram import MAX_EXPONENT
 from embtrain.losses.base import Loss, LossConfig, LossTraits, expand_if_rows_differ
-
-MAX_EXPONENT = 10.0
 
 
 class AlphaNceConfig(LossConfig):

@@ -21,7 +21,7 @@ from embtrain.kernels.arguments.updates import RowPool, SkipGramLossSpec, Window
 from embtrain.kernels.core.tables import NegativeBatch, Table, reads_total_weight
 from embtrain.kernels.reference.training.rows import EPS, draw_terms, false_negative_pairs
 
-MAX_EXPONENT = 10.0  # as in embtrain/losses/alpha_nce.py
+MAX_EXPONENT = 10.0  # α-NCE: greater exponents of a power are continued by its tangent
 
 
 class SlopeSpec(Protocol):
