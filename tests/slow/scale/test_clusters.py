@@ -43,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class Killer(threading.Thread):
-    """Kills the process that holds the lease of a run when it has written a checkpoint."""
+    """Kills the process that holds the lease of a run when it has written a checkpoint after some training."""
 
     def __init__(self, folder: Path):
         super().__init__(daemon=True)
@@ -53,7 +53,8 @@ class Killer(threading.Thread):
     def run(self) -> None:
         run = self.folder / "join" / "runs" / "sgns-seed1.1" / "sgns-seed1"
         deadline = time.monotonic() + 600
-        while not list(run.glob("checkpoints/*.json")) and time.monotonic() < deadline:
+        while all(int(path.stem.rpartition("-")[2]) == 0 for path in run.glob("checkpoints/step-*.json")) \
+                and time.monotonic() < deadline:
             time.sleep(0.02)
         self.killed = records(self.folder)["sgns-seed1"][0]["pid"]
         os.kill(self.killed, signal.SIGKILL)
