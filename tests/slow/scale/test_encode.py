@@ -48,8 +48,12 @@ def encode(text: Path, cache: Path, *options: str) -> tuple[int, str, str]:
 
 
 def content(cache: Path) -> dict[str, bytes]:
-    """Return the files of the cached text."""
-    return {path.name: path.read_bytes() for path in cache.glob("text/*-read-*/*") if path.is_file()}
+    """Return the files of the cached text, the manifest without the times and inodes of the files."""
+    files = {path.name: path.read_bytes() for path in cache.glob("text/*-read-*/*") if path.is_file()}
+    manifest = json.loads(files["manifest.json"])
+    for entry in manifest["files"].values():
+        entry.pop("state", None)
+    return files | {"manifest.json": json.dumps(manifest).encode()}
 
 
 def wait_for_shards(process: subprocess.Popen[str], cache: Path, n: int) -> list[Path]:
