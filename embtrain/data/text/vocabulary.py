@@ -77,16 +77,15 @@ def build_vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_s
     words, (W,) int32, -1 for none. Raises DataError if no word is left.
     """
     frequent = np.flatnonzero(counts >= max(min_count, 1))
-    id_and_count = zip(frequent.tolist(), counts[frequent].tolist(), strict=True)
-    ranked = sorted((-count, words[i], i) for i, count in id_and_count)[:max_size]
+    by_word = np.array(sorted(frequent.tolist(), key=words.__getitem__), dtype=np.int64)
+    kept = by_word[np.argsort(-counts[by_word], kind="stable")][:max_size]  # equal counts by code point
     total = int(counts.sum())
-    if not ranked:
+    if not len(kept):
         raise DataError(f"text.min_count: no word occurs {min_count} times in the training text ({total:,} "
                         "tokens); lower it")
-    kept = np.array([i for _, _, i in ranked], dtype=np.int64)
     new_ids = np.full(len(words), -1, dtype=np.int32)
     new_ids[kept] = np.arange(len(kept), dtype=np.int32)
-    return Vocabulary([word for _, word, _ in ranked], counts[kept].astype(np.int64), total), new_ids
+    return Vocabulary([words[i] for i in kept.tolist()], counts[kept].astype(np.int64), total), new_ids
 
 
 def extend_vocabulary(earlier: Vocabulary, words: list[str], counts: np.ndarray, min_count: int, max_size: int | None

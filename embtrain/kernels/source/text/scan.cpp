@@ -130,27 +130,24 @@ extern "C" EMBTRAIN_API int embtrain_text_types(void* handle, int64_t from, char
 }
 
 // Replace types by words: type t is replaced by word[start[t]..start[t + 1]). Increments `counts`. n_words: the number of
-// words. If it exceeds `room`, nothing else is written.
+// words. If it exceeds `capacity`, the caller repeats the call with more, and `counts` is unchanged.
 extern "C" EMBTRAIN_API int embtrain_text_expand(const int32_t* types, int64_t n, const int64_t* start, int64_t n_types,
                                                  const int32_t* word, const int64_t* ends, int64_t n_ends,
                                                  int32_t* ids, int64_t capacity, int64_t* ends_out, int64_t* counts,
                                                  int64_t* n_words) {
-    int64_t m = 0, line = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (uint64_t(int64_t(types[i])) >= uint64_t(n_types)) return OUT_OF_RANGE;
-        m += start[types[i] + 1] - start[types[i]];
+    int64_t m = 0, i = 0;
+    for (int64_t line = 0; line <= n_ends; line++) {
+        for (const int64_t end = line < n_ends ? std::min(ends[line], n) : n; i < end; i++) {
+            const int64_t type = types[i];
+            if (uint64_t(type) >= uint64_t(n_types)) return OUT_OF_RANGE;
+            const int64_t stop = start[type + 1];
+            for (int64_t j = start[type]; j < stop; j++, m++)
+                if (m < capacity) ids[m] = word[j];
+        }
+        if (line < n_ends) ends_out[line] = m;
     }
     n_words[0] = m;
-    if (m > capacity) return OK;
-    m = 0;
-    for (int64_t i = 0; i < n; i++) {
-        while (line < n_ends && ends[line] <= i) ends_out[line++] = m;
-        for (int64_t j = start[types[i]]; j < start[types[i] + 1]; j++) {
-            ids[m++] = word[j];
-            counts[word[j]]++;
-        }
-    }
-    while (line < n_ends) ends_out[line++] = m;
+    for (int64_t k = 0; m <= capacity && k < m; k++) counts[ids[k]]++;  // a loop of its own: it waits for nothing above
     return OK;
 }
 
