@@ -96,5 +96,5 @@ def test_candidates_that_others_moved_are_summed_again() -> None:
     trained(one, 1)
     assert not one.touched.any()                                                        # type: ignore[attr-defined]
     one.on_moved(torch.tensor([0, 39]))
-    place = one.blocks.place[torch.tensor([0, 39])] // one.tree.leaf                    # type: ignore[attr-defined]
+    place = one.blocks.place[torch.tensor([0, 39])]                                     # type: ignore[attr-defined]
     assert set(one.touched.nonzero()[:, 0].tolist()) == set(place.tolist())             # type: ignore[attr-defined]

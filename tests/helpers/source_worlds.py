@@ -116,6 +116,7 @@ CASES: dict[str, dict[str, Any]] = {
                                            "leaf_order": "frequency", "directions": "structured",
                                            "exclude_target": True},
     "rff quantized": {"features": 64, "nu": 0.1, "branching": 4, "leaf_size": 6, "within_leaf": "quantized"},
+    "rff with features": {"features": 64, "nu": 0.1, "branching": 4, "leaf_size": 6, "keep_features": True},
     "rff with float32 sums": {"features": 64, "nu": 0.1, "sum_dtype": "float32"},
     "rff with a prior by windows": {"features": 64, "nu": 0.1, "prior_exponent": 0.75, "directions": "orthogonal",
                                     "share_draws_by": "window"},

@@ -25,38 +25,53 @@ class TreeTask(ctypes.Structure):
                 ("seed", ctypes.c_uint64), ("first", ctypes.c_int64))
 
 
-class TreeLevels:
-    """The arrays of a tree, top level first: S (places, W) float32, P float64 and |N| int64 (places,). Validated once.
+class SumLevels:
+    """Levels of sums, top level first: S (places, W) float32; the sums of `fan` places make one above. Validated once.
 
     With scales s (places,) float32 the sums are b (places, W) uint8. All arrays are read in place, so later writes by
     their owner take effect.
     """
 
-    def __init__(self, sums: Sequence[np.ndarray], prior: Sequence[np.ndarray], count: Sequence[np.ndarray], fan: int,
-                 leaf: int, scale: Sequence[np.ndarray] | None = None):
-        if not (0 < len(sums) == len(prior) == len(count) and 2 <= fan <= MAX_FAN and leaf >= 1):
-            raise ValueError(f"tree: {len(sums)} levels with {fan} children a node and {leaf} candidates a block")
+    def __init__(self, sums: Sequence[np.ndarray], fan: int, scale: Sequence[np.ndarray] | None = None):
+        if not sums or fan < 1:
+            raise ValueError(f"tree: {len(sums)} levels with {fan} children a node")
         if scale is not None and len(scale) != len(sums):
             raise ValueError(f"tree: scales of {len(scale)} levels of {len(sums)}")
-        self.sums, self.prior, self.count, self.fan, self.leaf = list(sums), list(prior), list(count), fan, leaf
-        self.scale = None if scale is None else list(scale)
-        self.width, parents = sums[0].shape[1], 1
-        for level, (s, p, n) in enumerate(zip(sums, prior, count, strict=True)):
+        self.sums, self.fan, self.scale = list(sums), fan, None if scale is None else list(scale)
+        self.width, parents = sums[0].shape[1], 0
+        for level, s in enumerate(sums):
             places = len(s)
-            if places % fan or places // fan > parents:
+            if level and (places % fan or places // fan > parents):
                 raise ValueError(f"tree: a level of {places} places below {parents}, {fan} to each")
             check_array("tree: sums", s, np.float32 if scale is None else np.uint8, (places, self.width))
             if scale is not None:
                 check_array("tree: scale", scale[level], np.float32, (places,))
-            check_array("tree: prior", p, np.float64, (places,))
-            check_array("tree: count", n, np.int64, (places,))
             parents = places
-        self.candidates = int(count[-1].sum())
         self.pointers = [None if arrays is None else (ctypes.c_void_p * len(arrays))(*map(address, arrays))
-                         for arrays in (sums, scale, prior, count)]
+                         for arrays in (sums, scale)]
         self.task = TreeTask(*(None if p is None else ctypes.addressof(p) for p in self.pointers))  # without requests
-        self.task.levels, self.task.fan, self.task.leaf = len(sums), fan, leaf
-        self.task.width, self.task.candidates = self.width, self.candidates
+        self.task.levels, self.task.fan, self.task.width = len(sums), fan, self.width
+
+
+class TreeLevels(SumLevels):
+    """The arrays of a tree: its sums, P float64 and |N| int64 (places,), top level first."""
+
+    def __init__(self, sums: Sequence[np.ndarray], prior: Sequence[np.ndarray], count: Sequence[np.ndarray], fan: int,
+                 leaf: int, scale: Sequence[np.ndarray] | None = None):
+        if not (0 < len(sums) == len(prior) == len(count) and 2 <= fan <= MAX_FAN and leaf >= 1):
+            raise ValueError(f"tree: {len(sums)} levels with {fan} children a node and {leaf} candidates a block")
+        if len(sums[0]) != fan:
+            raise ValueError(f"tree: a level of {len(sums[0])} places below 1, {fan} to each")
+        super().__init__(sums, fan, scale)
+        self.prior, self.count, self.leaf = list(prior), list(count), leaf
+        for s, p, n in zip(sums, prior, count, strict=True):
+            check_array("tree: prior", p, np.float64, (len(s),))
+            check_array("tree: count", n, np.int64, (len(s),))
+        self.candidates = int(count[-1].sum())
+        more = [(ctypes.c_void_p * len(arrays))(*map(address, arrays)) for arrays in (prior, count)]
+        self.pointers += more
+        self.task.prior, self.task.count = map(ctypes.addressof, more)
+        self.task.leaf, self.task.candidates = leaf, self.candidates
 
 
 class WalkRequest(NamedTuple):

@@ -31,8 +31,8 @@ def draw(blocks: TreeBlocks, request: TreeDrawRequest[np.ndarray], k: int, exclu
          ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw k candidates per draw: ids (G, k) int64, their log q (G, k) and the targets' log q (B,), float32.
 
-    exclude: draw i excludes target i, and targets have no log q: (0,). touched (blocks,) bool is set for the blocks of
-    drawn candidates and of targets. first: the number of the first draw.
+    exclude: draw i excludes target i, and targets have no log q: (0,). touched (V,) bool is set for the places of drawn
+    candidates and of targets. first: the number of the first draw.
     """
     _check(blocks, request, k, exclude, seeds, touched, first)
     if core() is not None:
@@ -78,4 +78,4 @@ def _check(blocks: TreeBlocks, request: TreeDrawRequest[A], k: int, exclude: boo
         if request.mass is not None:
             check_array("tree_draw: mass", request.mass, np.float64, (request.draws,))
     if touched is not None:
-        check_array("tree_draw: touched", touched, np.bool_, (-(-blocks.levels.candidates // blocks.levels.leaf),))
+        check_array("tree_draw: touched", touched, np.bool_, (blocks.levels.candidates,))

@@ -12,7 +12,7 @@ from ctypes import byref
 
 import numpy as np
 
-from embtrain.kernels.arguments.trees import TreeLevels
+from embtrain.kernels.arguments.trees import SumLevels
 from embtrain.kernels.core.binding import call, check_array, check_range, parallel_for, pointer
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import tree_sums as reference
@@ -20,24 +20,25 @@ from embtrain.kernels.reference.sampling import tree_sums as reference
 GRAIN = 1 << 18  # numbers per thread that pay for the thread
 
 
-def update(levels: TreeLevels, blocks: np.ndarray, threads: int = 1) -> None:
-    """Recompute all nodes above blocks (n,) int64, in increasing order. Independent of the number of threads."""
-    check_array("tree_sums: blocks", blocks, np.int64, (len(blocks),))
-    check_range("tree_sums", blocks, 0, len(levels.sums[-1]))
+def update(levels: SumLevels, places: np.ndarray, threads: int = 1) -> None:
+    """Recompute all nodes above places (n,) int64, increasing, of the last level. Independent of `threads`."""
+    check_array("tree_sums: places", places, np.int64, (len(places),))
+    check_range("tree_sums", places, 0, len(levels.sums[-1]))
+    nodes = places
     library = core()
     for level in range(len(levels.sums) - 2, -1, -1):
-        parents = blocks // levels.fan
+        parents = nodes // levels.fan
         first = np.ones(len(parents), np.bool_)
         np.not_equal(parents[1:], parents[:-1], out=first[1:])
-        blocks = parents[first]
+        nodes = parents[first]
         if library is None:
-            reference.add(levels, level, blocks)
+            reference.add(levels, level, nodes)
             continue
 
-        def part(begin: int, end: int, level: int = level, blocks: np.ndarray = blocks) -> None:
-            call("tree_sums", library.embtrain_tree_sums_add, byref(levels.task), level, pointer(blocks[begin:end]),
+        def part(begin: int, end: int, level: int = level, nodes: np.ndarray = nodes) -> None:
+            call("tree_sums", library.embtrain_tree_sums_add, byref(levels.task), level, pointer(nodes[begin:end]),
                  end - begin, len(levels.sums[level]))
-        parallel_for(part, len(blocks), min(threads, len(blocks) * levels.fan * levels.width // GRAIN))
+        parallel_for(part, len(nodes), min(threads, len(nodes) * levels.fan * levels.width // GRAIN))
 
 
 def fourier(angle: np.ndarray, weight: np.ndarray, threads: int = 1) -> np.ndarray:

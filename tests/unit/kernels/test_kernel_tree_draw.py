@@ -102,12 +102,11 @@ def test_every_core_draws_like_the_reference(v: int, fan: int, leaf: int, d: int
     tree, seeds = planted(v, fan, leaf, d, frequencies, unit, copied=copied, eight=eight), (seed, seed // 3)
     request = tree.request(9, 4 if way == "all" else None)
     bare, beforehand = with_features(tree, request)
-    blocks = -(-v // leaf)
-    touched = np.zeros(blocks, bool)
+    touched = np.zeros(v, bool)
     expected = reference.draw(tree.blocks, request, 3, exclude, seeds, touched, 5)
     for name in CORES:
         with using(name):
-            result = kernel.draw(tree.blocks, request, 3, exclude, seeds, marks := np.zeros(blocks, bool), 5)
+            result = kernel.draw(tree.blocks, request, 3, exclude, seeds, marks := np.zeros(v, bool), 5)
             close(result, expected, name)
             assert (result[0] != expected[0]).any() or (marks == touched).all()
             close(kernel.draw(bare, beforehand, 3, exclude, seeds, None, 5), expected, name)

@@ -153,7 +153,7 @@ def test_mismatched_arguments_are_rejected_before_any_write(name: str) -> None:
         for far in (np.array([0, 21]), np.array([-1, 0])):
             with pytest.raises(ValueError, match="tree_sums"):
                 kernel.update(tree.levels, far)
-        with pytest.raises(TypeError, match="tree_sums: blocks"):
+        with pytest.raises(TypeError, match="tree_sums: places"):
             kernel.update(tree.levels, blocks.astype(np.int32))
         with pytest.raises(ValueError, match="tree_sums: angle"):
             kernel.fourier(angle[:5], weight)

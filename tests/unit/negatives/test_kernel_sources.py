@@ -37,6 +37,8 @@ WAYS: dict[str, dict[str, Any]] = {
                                             "leaf_order": "frequency"},
     "rff of copies": {"features": 64, "branching": 4, "leaf_size": 9, "leaf_order": "frequency",
                       "within_leaf": "quantized"},
+    "rff with features": {"features": 64, "branching": 4, "leaf_size": 9, "leaf_order": "frequency",
+                          "keep_features": True, "prior_exponent": 0.5},
     "rff structured with a prior": {"features": 100, "directions": "structured", "prior_exponent": 0.75, "leaf_size": 3,
                                     "branching": 5},
     "quadratic": {}, "quadratic of products": {"argument": "product", "leaf_size": 1, "branching": 4},
@@ -250,6 +252,15 @@ def test_updates_are_as_frequent_as_configured(update: int, rebuild: int, same: 
         seen.append([s.clone() for s in sampler.tree.stored_tensors()])
         view.c += 0.1
     assert [int(all(map(torch.equal, a, b))) for a, b in itertools.pairwise(seen)] == same
+
+
+def test_older_checkpoint_marks_blocks() -> None:
+    saved, other = (build("rff with features", 200, leaf_order="id") for _ in range(2))
+    saved.prepare_log_prob(VectorView(200))
+    marks = torch.zeros(saved.tree.blocks, dtype=torch.bool)
+    marks[[1, saved.tree.blocks - 1]] = True
+    other.load_state_dict({**saved.state_dict(), "touched": marks})
+    assert other.touched.nonzero()[:, 0].tolist() == [*range(9, 18), 198, 199]
 
 
 @looped("way", WAYS)
@@ -474,8 +485,8 @@ def test_error_of_a_loss_that_needs_target_q_names_the_remedy() -> None:
 @needs_core
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize("tau", [6.0, None])
-@pytest.mark.parametrize("way", ["rff", "rff by 16", "rff of copies", "rff structured with a prior",
-                                 "quadratic of products"])
+@pytest.mark.parametrize("way", ["rff", "rff by 16", "rff of copies", "rff with features",
+                                 "rff structured with a prior", "quadratic of products"])
 def test_batch_is_one_call_and_reports_log_prob(way: str, tau: float | None, exclude: bool,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     built, view = build(way, exclude_target=exclude), VectorView(500, tau, scale=0.3)
@@ -484,7 +495,7 @@ def test_batch_is_one_call_and_reports_log_prob(way: str, tau: float | None, exc
     drawn = built.draw(query, 7, view)
     torch.testing.assert_close(built.log_prob(query, drawn.ids), drawn.log_q, rtol=0, atol=1e-3)
     marked = torch.zeros_like(built.touched)
-    marked[built.blocks.place[torch.cat([drawn.ids.flatten(), query.target])] // built.config.leaf_size] = True
+    marked[built.blocks.place[torch.cat([drawn.ids.flatten(), query.target])]] = True
     assert torch.equal(built.touched, marked)
     if exclude:
         assert not (drawn.ids == query.target.unsqueeze(1)).any() and drawn.log_q_target is None

@@ -20,13 +20,13 @@ WIDTH = 6
 KINDS = ("float32", "int8")
 
 
-def planted(n: int, fan: int, leaf: int, seed: int = 0, kind: StoredDtype = "float32"
+def planted(n: int, fan: int, leaf: int, seed: int = 0, kind: StoredDtype = "float32", keep: bool = False
             ) -> tuple[SumTree, torch.Tensor, torch.Tensor, TreeQuery]:
     """Return a tree, its candidates' φ (n, W) and π, and three queries. A third of the masses are negative."""
     draw = torch.Generator().manual_seed(seed)
     phi, prior = torch.randn(n, WIDTH, generator=draw) + 0.3, torch.rand(n, generator=draw, dtype=torch.float64) + 0.2
-    tree = SumTree(prior, WIDTH, fan, leaf, 1.0, "cpu", kind)
-    tree.update(torch.arange(tree.blocks), lambda blocks: sums(phi, prior, blocks, leaf))
+    tree = SumTree(prior, WIDTH, fan, leaf, 1.0, "cpu", kind, keep)
+    tree.update(torch.arange(n), lambda ids: sums(phi, prior, ids, 1 if keep else leaf))
     h = torch.randn(3, WIDTH, generator=draw, dtype=torch.float64) + 0.3
     return tree, phi, prior, TreeQuery(h, torch.tensor([0.01, 0.2, 1.5], dtype=torch.float64))
 
@@ -151,20 +151,53 @@ def test_blocks_follow_reported_probability(n: int, fan: int, leaf: int) -> None
 
 @looped("name", CORES)
 @looped("kind", KINDS)
-def test_partial_updates_equal_rebuild(name: str, kind: StoredDtype) -> None:
+@looped("keep", (False, True))
+def test_partial_updates_equal_rebuild(name: str, kind: StoredDtype, keep: bool) -> None:
     with using(name):
-        tree, phi, prior, _ = planted(500, 4, 3, kind=kind)
+        tree, phi, prior, _ = planted(500, 4, 3, kind=kind, keep=keep)
         phi, before = phi.clone(), [s.clone() for s in tree.stored_tensors()]
         draw = torch.Generator().manual_seed(4)
         for _ in range(200):                                # enough steps to show a drift
             some = torch.randint(0, 500, (5,), generator=draw)
             phi[some] = torch.randn(5, WIDTH, generator=draw)
-            tree.update(torch.unique(some // 3), lambda blocks: sums(phi, prior, blocks, 3))
-        fresh = SumTree(prior, WIDTH, 4, 3, 1.0, "cpu", kind)
-        fresh.update(torch.arange(fresh.blocks), lambda blocks: sums(phi, prior, blocks, 3))
+            tree.update(torch.unique(some), lambda ids: sums(phi, prior, ids, 1 if keep else 3))
+        fresh = SumTree(prior, WIDTH, 4, 3, 1.0, "cpu", kind, keep)
+        fresh.update(torch.arange(500), lambda ids: sums(phi, prior, ids, 1 if keep else 3))
     for actual, theirs, old in zip(tree.stored_tensors(), fresh.stored_tensors(), before, strict=True):
         assert torch.equal(actual, theirs)
         assert not torch.equal(actual, old)
+
+
+@looped("name", CORES)
+@looped("kind", KINDS)
+@looped("leaf", (1, 3, 64, 70))
+def test_sums_of_kept_features_are_those_of_blocks(name: str, kind: StoredDtype, leaf: int) -> None:
+    with using(name):
+        kept, phi, prior, _ = planted(500, 4, leaf, kind=kind, keep=True)
+        plain, *_ = planted(500, 4, leaf, kind=kind)
+    rounding = 0.0 if kind == "float32" else leaf * float((phi.double() * prior.unsqueeze(1)).abs().max()) / 127
+    for of_kept, of_plain in zip(kept.sums, plain.sums, strict=True):
+        torch.testing.assert_close(of_kept.read(slice(None)), of_plain.read(slice(None)), rtol=0.02,
+                                   atol=1e-5 + rounding)
+    assert (kept.features is None) == (leaf == 1)
+    if kept.features is not None:                            # π φ(c), and nothing behind the last candidate
+        error = float((kept.features.read(slice(500)) - phi.double() * prior.unsqueeze(1)).abs().max())
+        assert error < 1e-6 + rounding / leaf
+        assert (kept.features.read(slice(500, None)) == 0).all()
+
+
+def test_only_changed_candidates_are_encoded_if_features_are_kept() -> None:
+    tree, phi, prior, _ = planted(500, 4, 16, keep=True)
+    encoded: list[int] = []
+
+    def features(places: torch.Tensor) -> torch.Tensor:
+        encoded.extend(places.tolist())
+        return sums(phi, prior, places, 1)
+
+    before = [s.clone() for s in tree.stored_tensors()]
+    tree.update(torch.tensor([3, 17, 18, 499]), features)
+    assert encoded == [3, 17, 18, 499]
+    assert all(torch.equal(new, old) for new, old in zip(tree.stored_tensors(), before, strict=True))
 
 
 @pytest.mark.parametrize("name", CORES)
@@ -193,6 +226,8 @@ def test_too_large_tree_is_rejected_with_its_numbers_before_allocation(monkeypat
     with pytest.raises(ResourceError, match=r" = 7\.\d+ GiB, more than is free \(2\.00 GiB\); raise "
                                             r"negatives\.leaf_size"):
         SumTree(prior, 2000, 2, 1, 12.0, "cpu")
+    with pytest.raises(ResourceError, match=r"negatives\.features, or set negatives\.keep_features: false$"):
+        SumTree(prior, 20_000, 16, 64, 4.0, "cpu", "int8", keep_features=True)
     tree = SumTree(prior, 8, 16, 64, 4.0, "cpu")                # the shape of D = 1000 in blocks of 64
     assert 4 * 2000 * sum(tree.nodes) + 8 * sum(map(len, [*tree.prior, *tree.count])) < 150e6 < GIB
 

@@ -17,7 +17,8 @@ rff-tree     the paper's: D = 200, binary, one class a leaf;        quadratic  Î
 midx         n^(3/8) codewords twice, uniform inside                unigram    count^.75, one alias table for all
 tree-DN      rff-tree with D = N: run where --only names them, for the largest takes 2 GB among 500,000 classes
 
-Vectors and sums do not change; `-kept` are rows with the default updates, `build` is the time of a rebuild.
+Vectors and sums do not change; `-kept` are rows with the default updates, `-kept-features` of a tree that also keeps
+the features of each class; `build` is the time of a rebuild.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cluster-kept": {"source": "cluster", "recluster_every": 0},
     "cluster-copied-kept": {"source": "cluster", "within_cell": "quantized", "recluster_every": 0},
     "rff-kept": {**RFF, "branching": 16, "leaf_size": 32, "update_every": 1},
+    "rff-kept-features": {**RFF, "branching": 16, "leaf_size": 32, "update_every": 1, "keep_features": True},
 }
 # Table 2 of Rawat et al. 2019 is EXP, `quadratic`, `rff-tree` and these trees.
 ONLY_ON_REQUEST: dict[str, dict[str, Any]] = {

@@ -52,8 +52,8 @@ def draw(blocks: TreeBlocks, request: TreeDrawRequest, k: int, exclude: bool, se
                                     first * k)
         log_q = log_q + log_r
     if touched is not None:
-        touched[block] = True
-        touched[place // blocks.levels.leaf] = True
+        touched[final_place] = True
+        touched[place] = True
     n = len(request.draw_query) * k
     return (blocks.order[final_place[:n]].reshape(-1, k), log_q[:n].reshape(-1, k).astype(np.float32),
             log_q[n:].astype(np.float32))

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from embtrain.kernels.arguments.trees import TreeLevels
+from embtrain.kernels.arguments.trees import SumLevels
 from embtrain.kernels.reference import ZERO_POINT
 from embtrain.kernels.reference.sampling.int8_rows import write
 
 
-def add(levels: TreeLevels, level: int, nodes: np.ndarray) -> None:
+def add(levels: SumLevels, level: int, nodes: np.ndarray) -> None:
     """Recompute nodes of a level from their children."""
     children = nodes[:, None] * levels.fan + np.arange(levels.fan)                  # (n, fan)
     sums = levels.sums[level + 1][children].astype(np.float64)

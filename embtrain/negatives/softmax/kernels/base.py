@@ -59,6 +59,9 @@ class KernelConfig(NegativesConfig):
     floor: float = Field(0.1, gt=0, le=1, description="ε, minimum mass of a candidate, in units of K at o = 0")
     sum_dtype: StoredDtype = Field(
         "float32", description="dtype of the node sums; int8: one scale per node, a quarter of the memory")
+    keep_features: bool = Field(False, description=(
+        "keep the features of each candidate, so that an update computes those of the candidates drawn since, and not "
+        "of all in their leaves; takes the memory of a tree with one candidate per leaf"))
     update_every: int = Field(1, ge=0, description="draws between two updates of the candidates drawn since; 0: none")
     rebuild_every: int = Field(
         0, ge=0, description="draws between two rebuilds of the tree; 0: at the start of an epoch")
@@ -93,11 +96,11 @@ class KernelSource(NegativeSource):
         seed_sequence = np.random.SeedSequence([problem.seed, *b"features"])  # another stream than that of the draws
         self.feature_map = self.make_feature_map(torch.Generator().manual_seed(int(seed_sequence.generate_state(1)[0])))
         self.tree = SumTree(prior, self.feature_map.width, config.branching, config.leaf_size, config.max_gib,
-                            problem.device, config.sum_dtype)
+                            problem.device, config.sum_dtype, config.keep_features)
         has_copy = config.within_leaf == "quantized" and config.leaf_size > 1
         self.copy = RowStore(problem.n_candidates, problem.dim, "int8", problem.device) if has_copy else None
         self.blocks = CandidateBlocks(order.to(problem.device), prior.to(problem.device), config.leaf_size, self.copy)
-        self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=problem.device)
+        self.touched = torch.zeros(problem.n_candidates, dtype=torch.bool, device=problem.device)  # by place
         self.is_built, self.since_update, self.since_rebuild = False, 0, 0
         self.counter_rng, self.scaled_view = CounterRng(self.random), None
         rules = TreeRules(config.within_leaf != "kernel", config.exclude_target, config.floor, config.share_draws_by)
@@ -155,7 +158,7 @@ class KernelSource(NegativeSource):
         if not self.is_built or 0 < config.rebuild_every <= self.since_rebuild:
             self._rebuild()
         elif 0 < config.update_every <= self.since_update:
-            self.tree.update(self.touched.nonzero().squeeze(1), self._block_sums)
+            self.tree.update(self.touched.nonzero().squeeze(1), self._sums)
             self.touched.zero_()
             self.since_update = 0
         self.since_update, self.since_rebuild = self.since_update + 1, self.since_rebuild + 1
@@ -172,16 +175,19 @@ class KernelSource(NegativeSource):
         largest = 1.0 if scaled.view.geometry == "cosine" else float(norms.max()) ** 2
         sample = torch.arange(0, len(table), -(-len(table) // N_SAMPLED_VECTORS), device=table.device)
         self.feature_map.fit(scaled.class_vectors(sample, torch.float64), scaled.scale ** 2 * largest)
-        self.tree.update(torch.arange(self.tree.blocks, device=table.device), self._block_sums)
+        self.tree.update(torch.arange(self.tree.n, device=table.device), self._sums)
         self.touched.zero_()
         self.is_built, self.since_update, self.since_rebuild = True, 0, 0
         self._is_noise_checked = False
         self.sampler.update_features()
 
-    def _block_sums(self, blocks: Tensor) -> Tensor:
-        """Sums Σ π φ(c) of blocks (n,): (n, W). Also writes the copy."""
+    def _sums(self, index: Tensor) -> Tensor:
+        """Sums Σ π φ(c) of blocks (n,), or of places (n,) if the tree keeps features: (n, W). Also writes the copy."""
         scaled = self._required_view
-        place, prior = self.blocks.places(blocks)                                    # (n, leaf) each
+        if self.tree.features is None:
+            place, prior = self.blocks.places(index)                                 # (n, leaf) each
+        else:
+            place, prior = index.unsqueeze(1), self.blocks.prior[index].unsqueeze(1)
         places = place.flatten()
         c = inner_product.candidate_rows(scaled.view, self.blocks.order[places])
         if self.copy is not None:
@@ -208,7 +214,7 @@ class KernelSource(NegativeSource):
     def on_moved(self, ids: Tensor) -> None:
         """Sum the blocks of these candidates again at the next update."""
         if self.config.update_every:
-            self.touched[self.blocks.place[ids] // self.tree.leaf] = True
+            self.touched[self.blocks.place[ids]] = True
 
     def reseed(self, seed: int) -> None:
         super().reseed(seed)
@@ -230,7 +236,10 @@ class KernelSource(NegativeSource):
             tensor.copy_(saved)
         self.feature_map.load({name: saved.to(self.problem.device) for name, saved in state["map"].items()})
         self.sampler.update_features()
-        self.touched.copy_(state["touched"])
+        touched = state["touched"]
+        if len(touched) != len(self.touched):                # by block, in an older checkpoint
+            touched = touched.repeat_interleave(self.tree.leaf)[:self.tree.n]
+        self.touched.copy_(touched)
         self.counter_rng.load(state["numbers"])
         self.is_built, self.since_update, self.since_rebuild = (state[key] for key in (
             "built", "since_update", "since_rebuild"))

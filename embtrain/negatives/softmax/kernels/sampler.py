@@ -52,8 +52,8 @@ class TreeSampler:
         """Draw k candidates for each draw.
 
         Returns ids (G, k), their log q (G, k), the draw of each row (B,) (None: one per row), and log q of the targets
-        (B,), which is empty if they are excluded. touched (blocks,) bool: set for the blocks of all candidates
-        returned, and of the targets. check: receives the encoded queries.
+        (B,), which is empty if they are excluded. touched (V,) bool: set for the places of all candidates returned, and
+        of the targets. check: receives the encoded queries.
         """
         unique, query_id, row_query, draw_id = query, None, None, None
         if query.query_id is not None or self.rules.share == "window":
@@ -161,8 +161,8 @@ class TreeSampler:
             request_query, requested = torch.cat([request_query, row_query]), torch.cat([requested, place_of[target]])
         place, log_q = self._find_places(scaled, encoded, request_query, requested, excluded, self.rng.random)
         if touched is not None:
-            touched[place // self.tree.leaf] = True
-            touched[place_of[target] // self.tree.leaf] = True
+            touched[place] = True
+            touched[place_of[target]] = True
         return self.blocks.order[place[:n]].view(-1, k), log_q[:n].view(-1, k), log_q[n:]
 
     def _find_places(self, scaled: ScaledView, encoded: KernelQueries, query_id: Tensor, requested: Tensor,

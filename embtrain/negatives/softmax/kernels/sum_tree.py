@@ -12,23 +12,25 @@ same m define the draw and its probability, which is exact for any sums, stale o
 
 On the CPU the compiled core walks (kernels/sampling/tree_walk.py), with φ(h) in float32; otherwise PyTorch does.
 
-Sums are never incremented. A changed block is summed again, then every node above it from its children, each
-in float64
+Sums are never incremented. A changed block is summed again, then every node above it from its children, each in float64
 and then stored as row_store.py does. A partial update thus gives the same result as a rebuild, and rounding errors do
-not accumulate.
+not accumulate. A tree that keeps the features π φ(c) of each candidate, stored likewise, sums a block from them, so
+that only changed candidates are encoded again; without them one changed candidate in each block costs as much as all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
+from embtrain.kernels.arguments.trees import SumLevels
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.sampling import tree_sums as kernel_sums, tree_walk as kernel
 from embtrain.negatives.sampling.inverse_cdf import draw_seed, sample_proportional
@@ -60,11 +62,12 @@ class SumTree:
     """Sums of features at every node.
 
     prior: π in the tree's order, (V,) float64. width: W, numbers of φ. fan, leaf: children per node, candidates per
-    block. memory: maximum size in GiB. kind: data type of the sums. Raises ResourceError if the sums need more memory.
+    block. memory: maximum size in GiB. kind: data type of the sums. keep_features: keep those of each candidate too.
+    Raises ResourceError if the sums and features need more memory.
     """
 
     def __init__(self, prior: Tensor, width: int, fan: int, leaf: int, memory: float, device: str,
-                 kind: StoredDtype = "float32"):
+                 kind: StoredDtype = "float32", keep_features: bool = False):
         self.n, self.width, self.fan, self.leaf = len(prior), width, fan, leaf
         self.blocks = math.ceil(self.n / leaf)
         levels = [self.blocks]
@@ -73,16 +76,20 @@ class SumTree:
         parents = [1, *levels[:-1]]
         # Each parent has `fan` places; a place after the last node has |N| = 0.
         self.nodes = [parent * fan for parent in parents]                            # places of each level, root first
-        required, free = n_bytes(sum(self.nodes), width, kind), machine.free()
+        keep_features = keep_features and leaf > 1           # a block of one candidate is its features
+        rows = sum(self.nodes) + keep_features * self.nodes[-1] * leaf
+        required, free = n_bytes(rows, width, kind), machine.free()
         limit, limit_text = min((memory * GIB, f"than {memory:g} GiB"), (free, f"than is free ({free / GIB:.2f} GiB)"))
         if required > limit:
             raise ResourceError(
-                f"negatives.max_gib: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
+                f"negatives.max_gib: the sums of {self.n:,} candidates take {rows:,} nodes x {width:,} "
                 f"numbers x {'4 bytes' if kind == 'float32' else '1 byte'} = {required / GIB:.2f} GiB, more "
                 f"{limit_text}; raise negatives.leaf_size (now {leaf}), negatives.branching (now {fan}) or "
                 f"negatives.max_gib, or "
-                f"lower negatives.features{', or set negatives.sum_dtype: int8' if kind == 'float32' else ''}")
+                f"lower negatives.features{', or set negatives.sum_dtype: int8' if kind == 'float32' else ''}"
+                f"{', or set negatives.keep_features: false' if keep_features else ''}")
         self.sums = [RowStore(n, width, kind, device) for n in self.nodes]  # S; root first, as in all lists
+        self.features = RowStore(self.nodes[-1] * leaf, width, kind, device) if keep_features else None  # π φ(c)
         priors = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
         priors[:self.n] = prior.cpu()
         p, n = priors.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])
@@ -92,39 +99,35 @@ class SumTree:
             self.prior.insert(0, p.to(device))
             self.count.insert(0, n.to(device))
         self.levels: kernel.TreeLevels | None = None                                     # for the core
+        self._block_levels: SumLevels | None = None                                      # blocks and features
         if torch.device(device).type == "cpu":
             level_priors, level_counts = ([x.numpy() for x in arrays] for arrays in (self.prior, self.count))
-            scales = [s.scale.numpy() for s in self.sums if s.scale is not None] or None
-            self.levels = kernel.TreeLevels(
-                [s.stored.numpy() for s in self.sums], level_priors, level_counts, fan, leaf, scales
-            )
+            stored, scales = _arrays(self.sums)
+            self.levels = kernel.TreeLevels(stored, level_priors, level_counts, fan, leaf, scales)
+            if self.features is not None:
+                stored, scales = _arrays([self.sums[-1], self.features])
+                self._block_levels = SumLevels(stored, leaf, scales)
 
     # -- sums -----------------------------------------------------------------------------------------------------
 
-    def update(self, blocks: Tensor, sums: Callable[[Tensor], Tensor]) -> None:
-        """Sum blocks (n,) again, and every node above them. Ids must be increasing.
+    def update(self, places: Tensor, sums: Callable[[Tensor], Tensor]) -> None:
+        """Sum the blocks of candidates again, and every node above them. places (n,): theirs, increasing.
 
-        sums: function that computes the sums (n, W) of blocks (n,).
+        sums: function that computes the sums (m, W) of blocks (m,), or with keep_features those of places (m,), π φ(c).
         """
-        for part in blocks.split(max(1, MAX_NUMBERS // (self.leaf * self.width))):
-            self.sums[-1].write(part, sums(part))
-        if self.levels is not None and core() is not None:
-            kernel_sums.update(self.levels, blocks.contiguous().numpy(), torch.get_num_threads())
-            return
-        changed = blocks
-        for level in range(len(self.sums) - 1, 0, -1):
-            changed = torch.unique_consecutive(changed // self.fan)
-            for part in changed.split(max(1, MAX_CACHED_NUMBERS // (self.fan * self.width))):
-                self.sums[level - 1].write(part, self._children(level, part).sum(1))
-
-    def _children(self, level: int, parents: Tensor) -> Tensor:
-        """S of the children of nodes (N,): (N, fan, W) float64."""
-        child = parents.unsqueeze(1) * self.fan + torch.arange(self.fan, device=parents.device)
-        return self.sums[level].read(child.flatten()).view(*child.shape, -1)
+        blocks = torch.unique_consecutive(places // self.leaf)
+        if self.features is None:
+            for part in blocks.split(max(1, MAX_NUMBERS // (self.leaf * self.width))):
+                self.sums[-1].write(part, sums(part))
+        else:
+            for part in places.split(max(1, (1 << 18) // self.width)):
+                self.features.write(part, sums(part))
+            _sum_above([self.sums[-1], self.features], self.leaf, self._block_levels, places)
+        _sum_above(self.sums, self.fan, self.levels, blocks)
 
     def stored_tensors(self) -> list[Tensor]:
-        """The tensors of the sums, for a checkpoint."""
-        return stored_tensors(*self.sums)
+        """The tensors of the sums and features, for a checkpoint."""
+        return stored_tensors(*self.sums, self.features)
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
@@ -186,7 +189,8 @@ class SumTree:
         unique_pairs, pair_index = torch.unique(query_id * parents + parent, return_inverse=True)
         out = []
         for part in unique_pairs.split(max(1, MAX_NUMBERS // (self.fan * self.width))):
-            out.append(torch.bmm(self._children(level, part % parents), phi[part // parents].unsqueeze(2)).squeeze(2))
+            children, query = _children(sums, self.fan, part % parents), phi[part // parents].unsqueeze(2)
+            out.append(torch.bmm(children, query).squeeze(2))
         return torch.cat(out)[pair_index]
 
     def floored_fraction(self, query: TreeQuery, use_floor: bool = False) -> float:
@@ -199,6 +203,28 @@ class SumTree:
         threshold = query.floor[:64].unsqueeze(1) * self.prior[-1][nodes] if use_floor else 0.0
         phi = self.sums[-1].round_query(query.phi[:64])
         return float((phi @ self.sums[-1].read(nodes).T < threshold).double().mean())
+
+
+def _arrays(stores: Sequence[RowStore]) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
+    """The stored rows, and their scales if they are int8."""
+    return [s.stored.numpy() for s in stores], [s.scale.numpy() for s in stores if s.scale is not None] or None
+
+
+def _sum_above(levels: Sequence[RowStore], fan: int, arrays: SumLevels | None, changed: Tensor) -> None:
+    """Sum every node above changed rows (n,), increasing, of the last level. arrays: the levels, for the core."""
+    if arrays is not None and core() is not None:
+        kernel_sums.update(arrays, changed.contiguous().numpy(), torch.get_num_threads())
+        return
+    for below, above in zip(levels[:0:-1], levels[-2::-1], strict=True):
+        changed = torch.unique_consecutive(changed // fan)
+        for part in changed.split(max(1, MAX_CACHED_NUMBERS // (fan * below.stored.shape[1]))):
+            above.write(part, _children(below, fan, part).sum(1))
+
+
+def _children(level: RowStore, fan: int, parents: Tensor) -> Tensor:
+    """S of the children, in their level, of nodes (N,): (N, fan, W) float64."""
+    child = parents.unsqueeze(1) * fan + torch.arange(fan, device=parents.device)
+    return level.read(child.flatten()).view(*child.shape, -1)
 
 
 def choose_column(mass: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:

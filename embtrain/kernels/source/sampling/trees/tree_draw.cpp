@@ -21,7 +21,7 @@ struct TreeDrawTask {              // the same order in embtrain/kernels/samplin
     const int64_t* draw_query;       // (draws)  or null: one draw per query
     const int64_t* row_query;          // (rows)   the query of each row, or null
     const int64_t* target;         // (rows)
-    uint8_t* touched;              // (blocks)  set for blocks of drawn candidates and of targets; or null
+    uint8_t* touched;              // (candidates)  set for the places of drawn candidates and of targets; or null
     // exclude: draw i is among the candidates other than target i
     int64_t frequencies, dim, n_queries, draws, k, rows, exclude;
     uint64_t seed, seed_inside;
@@ -196,9 +196,9 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const CellT
         const float log_sum = float(members ? log_p[j] + log_r[j] : log_p[j]);
         if (j < n) ids[j] = d.order[leaf_place], log_q[j] = log_sum;
         else log_target[j - n] = log_sum;
-        if (d.touched) d.touched[block[j]] = 1;
+        if (d.touched) d.touched[leaf_place] = 1;
     }
     if (d.touched && d.exclude)
-        for (int64_t i = 0; i < d.draws; ++i) d.touched[d.place_of[d.target[i]] / t.leaf] = 1;
+        for (int64_t i = 0; i < d.draws; ++i) d.touched[d.place_of[d.target[i]]] = 1;
     return OK;
 }
