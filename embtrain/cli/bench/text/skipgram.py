@@ -6,7 +6,8 @@ BLOCK     16 for 16 windows, with weights that sum to 5 per row
 cbow-     CBOW, whose window is one example, against gensim with sg=0
 
 Windows are read in text order, as in gensim; `-shuffled` uses our default, train.shuffle: true, which reads the text at
-random positions and gives better vectors.
+random positions and gives better vectors. `-k20` and `-k64` have as many negatives for each window; `times_sgns` is
+their time relative to PAIR, which is sgns as shipped.
 
 Negatives are drawn outside the kernel. `-once` draws for one block only and reuses these negatives: its time relative
 to the same layout, `outside`, is a lower bound for drawing inside the kernel, which would have to draw as well. `bound`
@@ -41,6 +42,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "": ("sgns", {}), "-shuffled": ("sgns", {"train.shuffle": True}), "-nce": ("nce", {}),
     "-sampled-softmax": ("sampled-softmax", {}), "-once": ("sgns", {})}
+WIDE = {f"-{strategy}-k{k}": (strategy, {"negatives.k": k}) for strategy in ("sampled-softmax", "ranking-nce")
+        for k in (20, 64)}   # variants of CENTRE alone
 DIMS = (100, 300)
 MIN_COUNT = 1
 
@@ -49,9 +52,9 @@ Case = tuple[int, int, str, str, dict[str, Any]]  # threads, dim, model, strateg
 
 def cases(threads: Sequence[int]) -> dict[str, Case]:
     """Cases by name, e.g. CENTRE-nce-d100-t1. Each variant is measured once, for sgns in text order."""
-    skip_gram = {f"{layout}{suffix}-d{dim}-t{n}": (n, dim, "skipgram", strategy, more | settings)
+    skip_gram = {f"{layout}{suffix}-d{dim}-t{n}": (n, dim, "skipgram", strategy, settings | more)
                  for n in threads for dim in DIMS for layout, settings in LAYOUTS.items()
-                 for suffix, (strategy, more) in VARIANTS.items()
+                 for suffix, (strategy, more) in (VARIANTS | (WIDE if layout == "CENTRE" else {})).items()
                  if not suffix or (dim == DIMS[0] and n == threads[0])}
     return skip_gram | {f"cbow-{layout}-d{DIMS[0]}-t{n}": (n, DIMS[0], "cbow", "sgns", LAYOUTS[layout])
                         for n in threads for layout in ("PAIR", "BLOCK")}
@@ -80,7 +83,11 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
                                                         sg=int(model == "skipgram"))}))
     summary = run("skipgram", "s an epoch", groups, rounds, about)
     took = {case: statistics.median(seconds) for case, seconds in summary["ours"].items()}
+    plain = took.get(f"PAIR-d{DIMS[0]}-t{threads[0]}")
     return summary | {"bound": _bound(text, took) if "skipgram" in texts else {},
+                      "times_sgns": {} if plain is None else {
+                          case: digits(seconds / plain) for case, seconds in took.items()
+                          if case.startswith(tuple(f"CENTRE{suffix}" for suffix in WIDE))},
                       "outside": {case: digits(took[case.replace("-d", "-once-d")] / seconds)
                                   for case, seconds in took.items() if case.replace("-d", "-once-d") in took}}
 
