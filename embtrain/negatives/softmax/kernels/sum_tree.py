@@ -120,7 +120,7 @@ class SumTree:
             for part in blocks.split(max(1, MAX_NUMBERS // (self.leaf * self.width))):
                 self.sums[-1].write(part, sums(part))
         else:
-            for part in places.split(max(1, (1 << 18) // self.width)):
+            for part in places.split(max(1, MAX_CACHED_NUMBERS // self.width)):
                 self.features.write(part, sums(part))
             _sum_above([self.sums[-1], self.features], self.leaf, self._block_levels, places)
         _sum_above(self.sums, self.fan, self.levels, blocks)
