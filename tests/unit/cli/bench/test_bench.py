@@ -31,7 +31,7 @@ from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
 from embtrain.cli.bench.hierarchies import hierarchy
 from embtrain.cli.bench.softmax import kernels, kmeans, samplers
-from embtrain.cli.bench.text import group, judging, quality, rare, subword
+from embtrain.cli.bench.text import group, judging, quality, rare, skipgram, subword
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
@@ -247,6 +247,22 @@ def test_skipgram_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     assert list(summary["bound"]) == ["CENTRE-d100-t1"] and shares.keys() == {"rows", "arithmetic", "draws"}
     assert min(shares.values()) > 0
     assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
+
+
+@needs_core
+def test_wide_windows_are_compared_with_sgns(embtrain_bench: Bench, text: Path) -> None:
+    summary = timed(embtrain_bench, "skipgram", text, "--only", "PAIR-d100,CENTRE-d100,CENTRE-ranking-nce-k20")
+    ours = {case: times[0] for case, times in summary["ours"].items()}
+    wide = "CENTRE-ranking-nce-k20-d100-t1"
+    assert set(ours) == {"PAIR-d100-t1", "CENTRE-d100-t1", wide}
+    assert summary["times_sgns"] == {wide: pytest.approx(ours[wide] / ours["PAIR-d100-t1"], rel=0.01)}
+
+
+def test_only_the_wide_cases_have_other_numbers_of_negatives() -> None:
+    settings = {name: case[4] for name, case in skipgram.cases([1]).items()}
+    assert {name: settings[name]["negatives.k"] for name in settings if "-k20" in name or "-k64" in name} == {
+        f"CENTRE-{strategy}-k{k}-d100-t1": k for strategy in ("sampled-softmax", "ranking-nce") for k in (20, 64)}
+    assert settings["CENTRE-d100-t1"]["negatives.k"] == settings["CENTRE-nce-d100-t1"]["negatives.k"] == 5
 
 
 @needs_core
