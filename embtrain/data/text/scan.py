@@ -13,7 +13,7 @@ import itertools
 import os
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -58,8 +58,9 @@ class _Worker:
 
     def __init__(self) -> None:
         self.types, self.n_seen = Types(), 0
-        self.start, self.word = array("q", [0]), array("i")  # the words of type t are word[start[t]:start[t + 1]]
-        self.bad = array("q")                                # number of U+FFFD in each type
+        self.ids = array("i")                     # of the only word of each type; -1 - j if it has list j of words
+        self.start, self.word = array("q", [0]), array("i")  # list j is word[start[j]:start[j + 1]]
+        self.bad: dict[int, int] = {}             # by type: its number of U+FFFD, if not 0
         self.left_out: dict[int, np.ndarray] = {}            # by type: its census counts, if not 0
 
     def scan(self, group: Sequence[_Chunk]) -> _Scans:
@@ -76,43 +77,52 @@ class _Worker:
     def name(self, new_types: tuple[list[bytes], np.ndarray], split: Splitter, number: Callable[[str], int]) -> None:
         """Assign ids to the words of the next types."""
         words, foreign = new_types
-        first, begin = len(self.bad), 0
+        begin = 0
         for position in [*np.flatnonzero(foreign).tolist(), len(words)]:  # types that are one word, many at a time
-            self.word.extend(map(number, map(bytes.decode, words[begin:position])))
-            self.start.extend(range(self.start[-1] + 1, len(self.word) + 1))
-            self.bad.extend(itertools.repeat(0, position - begin))
+            self.ids.extend(map(number, map(bytes.decode, words[begin:position])))
             if position < len(words):
-                text = words[position].decode("utf-8", "replace")
-                self.word.extend(map(number, split.tokens(text)))
-                self.start.append(len(self.word))
-                self.bad.append(text.count("\ufffd"))
-                if split.name == "words":
-                    counts = count_left_out(text, split.lower, split.shortest, split.longest)
-                    if counts.any():
-                        self.left_out[first + position] = counts
+                self._name_foreign(words[position].decode("utf-8", "replace"), split, number)
             begin = position + 1
+
+    def _name_foreign(self, text: str, split: Splitter, number: Callable[[str], int]) -> None:
+        """Assign ids to the words of the next type, which is not ASCII."""
+        kind, found = len(self.ids), [*map(number, split.tokens(text))]
+        if len(found) == 1:
+            self.ids.append(found[0])
+        else:
+            self.ids.append(-len(self.start))
+            self.word.extend(found)
+            self.start.append(len(self.word))
+        if n_bad := text.count("\ufffd"):
+            self.bad[kind] = n_bad
+        if split.name == "words":
+            counts = count_left_out(text, split.lower, split.shortest, split.longest)
+            if counts.any():
+                self.left_out[kind] = counts
 
     def expand(self, scanned: Scanned, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ids of a scanned chunk and the ends of its lines; add to the counts of the ids, (V,)."""
-        return expand(scanned, np.frombuffer(self.start, dtype=np.int64), np.frombuffer(self.word, dtype=np.int32),
-                      counts)
+        return expand(scanned, np.asarray(self.ids), np.asarray(self.start), np.asarray(self.word), counts)
 
     def count(self, scans: Sequence[Scanned], census: Census) -> None:
         """Add what was dropped from chunks of running text."""
         for scanned in scans:
             census.add_scanned(scanned)
         if self.left_out and scans:
-            is_short = np.zeros(len(self.bad), dtype=bool)
-            is_short[list(self.left_out)] = True
             types = np.concatenate([scanned.types for scanned in scans])
-            seen, times = np.unique(types[is_short[types]], return_counts=True)
-            for number, n in zip(seen.tolist(), times.tolist(), strict=True):
+            for number, n in self._times(types, self.left_out):
                 census.add(self.left_out[number] * n)
 
     def replaced(self, scanned: Scanned) -> int:
         """Return the number of U+FFFD in a scanned chunk."""
-        bad = np.frombuffer(self.bad, dtype=np.int64)
-        return int(bad[scanned.types].sum()) if bad.any() else 0
+        return sum(self.bad[number] * n for number, n in self._times(scanned.types, self.bad)) if self.bad else 0
+
+    def _times(self, types: np.ndarray, chosen: Collection[int]) -> Iterator[tuple[int, int]]:
+        """Yield those of the chosen types that occur, each with the number of its occurrences."""
+        is_chosen = np.zeros(len(self.ids), dtype=bool)
+        is_chosen[list(chosen)] = True
+        seen, times = np.unique(types[is_chosen[types]], return_counts=True)
+        return zip(seen.tolist(), times.tolist(), strict=True)
 
 
 def scan(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool,

@@ -85,24 +85,28 @@ class Types:
         return counts[0], counts[1]
 
 
-def expand(scanned: Scanned, start: np.ndarray, word: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Replace types by ids, type t by word[start[t]:start[t + 1]]. Returns ids and line ends; increments `counts`.
+def expand(scanned: Scanned, ids: np.ndarray, start: np.ndarray, word: np.ndarray, counts: np.ndarray
+           ) -> tuple[np.ndarray, np.ndarray]:
+    """Replace types by ids of words. Returns ids and line ends; increments `counts`.
 
-    start (T+1,) int64, word (W,) int32, counts (V,) int64.
+    ids (T,) int32: the id of the only word of each type; -1 - j if the type stands for the words
+    word[start[j]:start[j + 1]]. start (J+1,) int64, word (W,) int32, counts (V,) int64. Raises IndexError for a type or
+    j that does not exist.
     """
     types, ends = scanned.types, scanned.ends
-    types_arg, ends_arg, start_arg, word_arg, counts_arg = (
+    types_arg, ends_arg, ids_arg, start_arg, word_arg, counts_arg = (
         array_arg(f"text: {name}", array, dtype, (array.size,)) for name, array, dtype in (
-            ("types", types, np.int32), ("ends", ends, np.int64), ("start", start, np.int64), ("word", word, np.int32),
-            ("counts", counts, np.int64)))
+            ("types", types, np.int32), ("ends", ends, np.int64), ("ids", ids, np.int32), ("start", start, np.int64),
+            ("word", word, np.int32), ("counts", counts, np.int64)))
     if (library := core()) is None:
-        return reference.expand(types, ends, start, word, counts)
+        return reference.expand(types, ends, ids, start, word, counts)
     n_words = ctypes.c_int64()
-    # most types stand for one word
+    # most types are one word
     new_ends, out = np.empty(len(ends), dtype=np.int64), np.empty(len(types), dtype=np.int32)
     while True:
-        call("text: types", library.embtrain_text_expand, types_arg, len(types), start_arg, len(start) - 1, word_arg,
-             ends_arg, len(ends), pointer(out), len(out), pointer(new_ends), counts_arg, byref(n_words))
+        call("text: types", library.embtrain_text_expand, types_arg, len(types), ids_arg, len(ids), start_arg,
+             len(start) - 1, word_arg, ends_arg, len(ends), pointer(out), len(out), pointer(new_ends), counts_arg,
+             byref(n_words))
         if n_words.value <= len(out):
             break
         out = np.empty(n_words.value, dtype=np.int32)

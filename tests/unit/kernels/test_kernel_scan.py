@@ -95,13 +95,16 @@ def test_many_types_stay_distinct() -> None:
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=10), st.data())
 def test_core_spreads_types_like_the_reference(sizes: list[int], data: st.DataObject) -> None:
     rng = np.random.default_rng(len(sizes))
-    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    n_lists = sum(size != 1 for size in sizes)
+    start = np.concatenate([[0], np.cumsum([size for size in sizes if size != 1])]).astype(np.int64)
     word = rng.integers(0, 7, start[-1], dtype=np.int32)
+    ids = rng.integers(0, 7, len(sizes), dtype=np.int32)
+    ids[np.array(sizes) != 1] = -1 - np.arange(n_lists)
     types = np.array(data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=50)), dtype=np.int32)
     ends = np.unique(rng.integers(0, len(types) + 1, 5))
     result, reference_result = np.zeros(7, dtype=np.int64), np.zeros(7, dtype=np.int64)
-    a = kernel.expand(kernel.Scanned(types, ends, 0), start, word, result)
-    b = reference.expand(types, ends, start, word, reference_result)
+    a = kernel.expand(kernel.Scanned(types, ends, 0), ids, start, word, result)
+    b = reference.expand(types, ends, ids, start, word, reference_result)
     assert a[0].tolist() == b[0].tolist() and a[1].tolist() == b[1].tolist()
     assert result.tolist() == reference_result.tolist()
 
@@ -109,10 +112,10 @@ def test_core_spreads_types_like_the_reference(sizes: list[int], data: st.DataOb
 @needs_core
 def test_invalid_types_are_rejected() -> None:
     start, word, counts = np.array([0, 1]), np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    for invalid in (-1, 1, 2 ** 31 - 1):
+    for invalid, ids in ((-1, [0]), (1, [0]), (2 ** 31 - 1, [0]), (1, [0, -2]), (1, [0, -2 ** 31])):
         with pytest.raises(IndexError):
-            kernel.expand(kernel.Scanned(np.array([0, invalid], dtype=np.int32), np.zeros(0, dtype=np.int64), 0), start,
-                          word, counts)
+            kernel.expand(kernel.Scanned(np.array([0, invalid], dtype=np.int32), np.zeros(0, dtype=np.int64), 0),
+                          np.array(ids, dtype=np.int32), start, word, counts)
     assert counts.tolist() == [0]  # rejected before anything was counted
     with pytest.raises(ValueError, match="mode"):
         kernel.Types().scan(b"a", 7)

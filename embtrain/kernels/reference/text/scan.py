@@ -69,12 +69,13 @@ def _words(line: bytes, mode: int, lower: bool) -> list[bytes]:
     return [run for run_list in runs for run in run_list]
 
 
-def expand(types: np.ndarray, ends: np.ndarray, start: np.ndarray, word: np.ndarray, counts: np.ndarray
-           ) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.concatenate([word[:0], *(word[start[t]:start[t + 1]] for t in types.tolist())])
-    np.add.at(counts, ids, 1)
-    upto = np.concatenate([[0], np.cumsum(start[types + 1] - start[types])])
-    return ids, upto[ends]
+def expand(types: np.ndarray, ends: np.ndarray, ids: np.ndarray, start: np.ndarray, word: np.ndarray,
+           counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    replaced = [[i] if i >= 0 else word[start[-1 - i]:start[-i]].tolist() for i in ids[types].tolist()]
+    flat = np.array([i for words in replaced for i in words], dtype=np.int32)
+    np.add.at(counts, flat, 1)
+    upto = np.concatenate([[0], np.cumsum([len(words) for words in replaced])]).astype(np.int64)
+    return flat, upto[ends]
 
 
 def renumber(ids: np.ndarray, sequence: np.ndarray, new_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -129,19 +129,26 @@ extern "C" EMBTRAIN_API int embtrain_text_types(void* handle, int64_t from, char
     return OK;
 }
 
-// Replace types by words: type t is replaced by word[start[t]..start[t + 1]). Increments `counts`. n_words: the number of
-// words. If it exceeds `capacity`, the caller repeats the call with more, and `counts` is unchanged.
-extern "C" EMBTRAIN_API int embtrain_text_expand(const int32_t* types, int64_t n, const int64_t* start, int64_t n_types,
-                                                 const int32_t* word, const int64_t* ends, int64_t n_ends,
-                                                 int32_t* ids, int64_t capacity, int64_t* ends_out, int64_t* counts,
-                                                 int64_t* n_words) {
+// Replace types by words. Type t is the word id[t], or if that is negative, the words word[start[j]..start[j + 1]) with
+// j = -1 - id[t], one of n_lists. Increments `counts`. n_words: the number of words. If it exceeds `capacity`, `counts`
+// is unchanged, and the caller repeats the call with more.
+extern "C" EMBTRAIN_API int embtrain_text_expand(const int32_t* types, int64_t n, const int32_t* id, int64_t n_types,
+                                                 const int64_t* start, int64_t n_lists, const int32_t* word,
+                                                 const int64_t* ends, int64_t n_ends, int32_t* ids, int64_t capacity,
+                                                 int64_t* ends_out, int64_t* counts, int64_t* n_words) {
     int64_t m = 0, i = 0;
     for (int64_t line = 0; line <= n_ends; line++) {
         for (const int64_t end = line < n_ends ? std::min(ends[line], n) : n; i < end; i++) {
             const int64_t type = types[i];
             if (uint64_t(type) >= uint64_t(n_types)) return OUT_OF_RANGE;
-            const int64_t stop = start[type + 1];
-            for (int64_t j = start[type]; j < stop; j++, m++)
+            if (id[type] >= 0) {
+                if (m < capacity) ids[m] = id[type];
+                m++;
+                continue;
+            }
+            const int64_t list = -1 - int64_t(id[type]);
+            if (list >= n_lists) return OUT_OF_RANGE;
+            for (int64_t j = start[list]; j < start[list + 1]; j++, m++)
                 if (m < capacity) ids[m] = word[j];
         }
         if (line < n_ends) ends_out[line] = m;
