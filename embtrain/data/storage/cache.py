@@ -16,7 +16,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -34,6 +35,7 @@ LAYOUT = 3                  # incremented if the meaning of the files changes: o
 MAX_FULL_HASH = 128 << 20   # bytes; a larger file is hashed in blocks
 MAX_MANIFEST = 1 << 20      # bytes
 BLOCKS, BLOCK = 1024, 1 << 16
+CHUNK = 1 << 18             # bytes that are hashed at once
 TICK = 20_000_000           # nanoseconds; two writes of a file in this time may leave the same times
 _SMALL = ("sequence", "document", "counts", "part")         # arrays of a text in addition to its ids
 _WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
@@ -90,10 +92,11 @@ class AppendableArray:
             self._header(self._file)
 
     def finish(self) -> None:
-        """Write the final length into the header of the file."""
+        """Write the final length into the header of the file, and all of it to the operating system."""
         if self._file is not None:
             self._file.seek(0)
             self._header(self._file)
+            self._file.flush()
 
     def array(self) -> np.ndarray:
         """Return the appended ids, (n,) int32; empty for a file, which is memory-mapped later."""
@@ -132,17 +135,19 @@ def load_or_build(folder: Path | None, key: str, build: Callable[[AppendableArra
 
 
 def _build_folder(folder: Path, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
-    with write_atomically(folder / "ids.npy") as file:
-        out = AppendableArray(file)
-        encoded = build(out)
-        out.finish()
-    for name in _SMALL:
-        with write_atomically(folder / f"{name}.npy") as file:
-            np.lib.format.write_array(file, getattr(encoded, name))
-    with write_atomically(folder / _WORDS) as file:
-        file.write("\n".join(encoded.words).encode("utf-8", "surrogatepass"))
-    write_json(folder / _FACTS, {**encoded.facts, "warnings": encoded.warnings})
-    _write_manifest(folder, key, _file_names())
+    with ThreadPoolExecutor(1) as pool:
+        with write_atomically(folder / "ids.npy") as file:
+            out = AppendableArray(file)
+            encoded = build(out)
+            out.finish()
+            ids_digest = pool.submit(_digest_handle, os.dup(file.fileno()))  # while the disk writes
+        for name in _SMALL:
+            with write_atomically(folder / f"{name}.npy") as file:
+                np.lib.format.write_array(file, getattr(encoded, name))
+        with write_atomically(folder / _WORDS) as file:
+            file.write("\n".join(encoded.words).encode("utf-8", "surrogatepass"))
+        write_json(folder / _FACTS, {**encoded.facts, "warnings": encoded.warnings})
+        _write_manifest(folder, key, _file_names(), {"ids.npy": ids_digest.result()})
     reread = _open(folder, key, hashed=False)  # hashed a moment ago
     if reread is None:
         (folder / _MANIFEST).stat()                          # FileNotFoundError if it was deleted in the meantime
@@ -165,7 +170,7 @@ def load_or_build_arrays(folder: Path | None, key: str, build: Callable[[], dict
     def write() -> None:
         with write_atomically(folder / _ARRAYS) as file:
             file.write(safetensors.numpy.save(arrays))
-        _write_manifest(folder, key, [_ARRAYS])
+        _write_manifest(folder, key, [_ARRAYS], {})
 
     retry_if_deleted(write, folder)
     return arrays
@@ -197,11 +202,12 @@ def _describe_fault(folder: Path) -> str:
     return "the cached data are damaged; they are rebuilt"
 
 
-def _write_manifest(folder: Path, key: str, names: list[str]) -> None:
+def _write_manifest(folder: Path, key: str, names: list[str], known: Mapping[str, str]) -> None:
+    """Write the manifest of a folder last; `known`: digests of some of its files."""
     digests = {}
     for name in names:
         size, state = (folder / name).stat().st_size, _state(folder / name)
-        digests[name] = {"bytes": size, "sha256": _digest(folder / name)}
+        digests[name] = {"bytes": size, "sha256": known.get(name) or _digest(folder / name)}
         if time.time_ns() - max(state[:2]) > TICK:           # a later write gets other times
             digests[name]["state"] = state
     write_json(folder / _MANIFEST, {"layout": LAYOUT, "key": key, "files": digests})
@@ -252,16 +258,21 @@ def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
 
 
 def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size <= MAX_FULL_HASH:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-        digest = hashlib.sha256()
-        for block in _block_offsets(size):
-            file.seek(block)
-            digest.update(file.read(BLOCK))
+    return _digest_handle(os.open(path, os.O_RDONLY))
+
+
+def _digest_handle(handle: int) -> str:
+    """Return the hash of an open file, from its first byte on wherever it is positioned, and close the handle."""
+    try:
+        size, digest = os.fstat(handle).st_size, hashlib.sha256()
+        length, offsets = (CHUNK, range(0, size, CHUNK)) if size <= MAX_FULL_HASH else (BLOCK, _block_offsets(size))
+        buffer = memoryview(bytearray(length))
+        for offset in offsets:
+            digest.update(buffer[:os.preadv(handle, [buffer], offset)])
         return digest.hexdigest()
+    finally:
+        os.close(handle)
 
 
-def _block_offsets(size: int) -> Iterator[int]:
+def _block_offsets(size: int) -> Iterable[int]:
     return (i * (size - BLOCK) // (BLOCKS - 1) for i in range(BLOCKS))

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import os
 from array import array
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -165,21 +165,21 @@ def _scanned(groups: Iterator[list[_Chunk]], n_threads: int
              ) -> Generator[tuple[_Worker, list[_Chunk], _Scans], None, None]:
     """Yield each group with its scans, in order. With several threads the next groups are scanned meanwhile."""
     n_workers = max(1, n_threads - 1)
+    # Two groups for each worker, so that it never waits for the thread that names types.
+    n_started = 2 * n_workers if n_threads > 1 else 1
     # A type has other words under another tokenizer, so each tokenizer has its own workers.
     workers = defaultdict[str, list[_Worker]](lambda: [_Worker() for _ in range(n_workers)])
-    with ThreadPoolExecutor(n_workers) as pool:
-        def submit() -> list[tuple[_Worker, list[_Chunk], Future[_Scans]]]:
-            """Start a group on each worker, which must be idle."""
-            pairs = [(workers[group[0].split.name][i], group)
-                     for i, group in enumerate(itertools.islice(groups, n_workers))]
-            return [(worker, group, pool.submit(worker.scan, group)) for worker, group in pairs]
-
-        started = submit()
-        while started:
-            done = [(worker, group, scans.result()) for worker, group, scans in started]
-            started = submit() if n_threads > 1 else []
-            yield from done
-            started = started or submit()
+    started = deque[tuple[_Worker, list[_Chunk], Future[_Scans]]]()
+    with contextlib.ExitStack() as stack:
+        threads = itertools.cycle([stack.enter_context(ThreadPoolExecutor(1)) for _ in range(n_workers)])
+        for number, (group, thread) in enumerate(zip(groups, threads)):  # noqa: B905
+            worker = workers[group[0].split.name][number % n_workers]
+            started.append((worker, group, thread.submit(worker.scan, group)))
+            if len(started) == n_started:
+                worker, group, scans = started.popleft()
+                yield worker, group, scans.result()
+        for worker, group, scans in started:
+            yield worker, group, scans.result()
 
 
 def _groups(chunks: Iterable[_Chunk]) -> Iterator[list[_Chunk]]:

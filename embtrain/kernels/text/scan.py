@@ -89,7 +89,7 @@ def expand(scanned: Scanned, ids: np.ndarray, start: np.ndarray, word: np.ndarra
            ) -> tuple[np.ndarray, np.ndarray]:
     """Replace types by ids of words. Returns ids and line ends; increments `counts`.
 
-    ids (T,) int32: the id of the only word of each type; -1 - j if the type stands for the words
+    ids (T,) int32: the id of the only word of each type; -1 - j if the type has the words
     word[start[j]:start[j + 1]]. start (J+1,) int64, word (W,) int32, counts (V,) int64. Raises IndexError for a type or
     j that does not exist.
     """
