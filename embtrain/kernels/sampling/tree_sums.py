@@ -1,6 +1,6 @@
 """Recomputes the sums of a tree from below: of blocks by Fourier features, of the nodes above from their children.
 
-    S of a block = Σ_i π_i φ(c_i);     S of a node = Σ S of its children, in float64, then float32 or int8
+    S of a block = Σ_i π_i φ(c_i);     S of a node = Σ S of its children: float32 added in float64, int8 in float32
     φ by Fourier features: D^{-1/2} [cos a_1, …, cos a_D, sin a_1, …, sin a_D], a_j = w_j·y
 
 Sums are replaced, not incremented, so recomputing a part gives the same result as recomputing all.
@@ -24,8 +24,12 @@ def update(levels: SumLevels, places: np.ndarray, threads: int = 1) -> None:
     """Recompute all nodes above places (n,) int64, increasing, of the last level. Independent of `threads`."""
     check_array("tree_sums: places", places, np.int64, (len(places),))
     check_range("tree_sums", places, 0, len(levels.sums[-1]))
-    nodes = places
     library = core()
+    if library is not None and threads == 1:                     # without a call for each level
+        call("tree_sums", library.embtrain_tree_sums_above, byref(levels.task), pointer(places), len(places),
+             len(levels.sums[-1]))
+        return
+    nodes = places
     for level in range(len(levels.sums) - 2, -1, -1):
         parents = nodes // levels.fan
         first = np.ones(len(parents), np.bool_)

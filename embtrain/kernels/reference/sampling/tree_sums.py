@@ -1,6 +1,6 @@
 """Recomputes the sums of a tree in NumPy: of blocks by Fourier features, of inner nodes from their children.
 
-    S of a block = Σ_i π_i φ(c_i)         S of a node = Σ S of its children, in float64, then float32 or int8
+    S of a block = Σ_i π_i φ(c_i)         S of a node = Σ S of its children, added in float64
     φ = D^{-1/2} [cos a_1, …, cos a_D, sin a_1, …, sin a_D]         a_j = w_j·y, `angle`; `weight` (n, L) holds π
 
 `add` writes into the levels of the tree, `fourier` returns the sums (n, 2D) float32 of n blocks of L candidates.

@@ -15,6 +15,7 @@ candidates (Rawat et al. 2019, section 1.1: s_i ∈ N_t): the target then has no
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -194,7 +195,8 @@ class KernelSource(NegativeSource):
             self.copy.write(places, c)
         y = (c.float() * scaled.scale).view(*place.shape, -1)
         sums = self.feature_map.sums(y, prior.to(y.dtype))
-        if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN if one number is
+        # both are NaN if one number is
+        if sums.numel() and not all(map(math.isfinite, torch.stack(sums.aminmax()).tolist())):
             raise UsageError(f"negatives.source: {self.name}: the features of a candidate are not finite: its vector "
                              "is not, or is too long for this kernel; lower train.lr, or set train.clip")
         return sums

@@ -1,6 +1,8 @@
 // Recomputes the sums of a tree from below. The wrapper kernels/sampling/tree_sums.py checks all arguments.
 //
-//     S of a block = Σ_i π_i φ(c_i);     S of a node = Σ S of its children, in double, stored as float32 or int8
+//     S of a block = Σ_i π_i φ(c_i);     S of a node = Σ S of its children, stored as float32 or int8
+//
+// Sums are added in double, but int8 ones in float, whose rounding is 10^-5 of theirs.
 
 #include "sampling/trees/fourier.h"
 #include "sampling/trees/tree_nodes.h"
@@ -15,35 +17,76 @@ void store_node(const TreeTask& t, int64_t level, int64_t place, const float* su
 }
 
 // Add S (width) of a place of a level to `total`.
-void add_node(const TreeTask& t, int64_t level, int64_t place, double* total) {
-    if (t.scale) {
-        const uint8_t* const from = (const uint8_t*)t.sums[level] + place * t.width;
-        const double scale = t.scale[level][place];
-        for (int64_t i = 0; i < t.width; ++i) total[i] += (int32_t(from[i]) - int32_t(ZERO)) * scale;
-    } else {
-        const float* const from = (const float*)t.sums[level] + place * t.width;
-        for (int64_t i = 0; i < t.width; ++i) total[i] += from[i];
-    }
+void add_floats(const TreeTask& t, int64_t level, int64_t place, double* total) {
+    const float* const from = (const float*)t.sums[level] + place * t.width;
+    for (int64_t i = 0; i < t.width; ++i) total[i] += from[i];
 }
+
+void add_bytes(const TreeTask& t, int64_t level, int64_t place, float* total) {
+    const uint8_t* const from = (const uint8_t*)t.sums[level] + place * t.width;
+    const float scale = t.scale[level][place];
+    for (int64_t i = 0; i < t.width; ++i) total[i] += float(int32_t(from[i]) - int32_t(ZERO)) * scale;
+}
+
+// Sums of nodes, with the memory that they need.
+class Sums {
+public:
+    explicit Sums(const TreeTask& task)
+        : t(task), total(arena.allocate<double>(t.width)), sums(arena.allocate<float>(t.width)) {}
+
+    bool failed() const { return arena.failed(); }
+
+    // Recompute nodes (n) of a level from their children.
+    void add(int64_t level, const int64_t* nodes, int64_t n) {
+        for (int64_t a = 0; a < n; ++a) {
+            const int64_t first = nodes[a] * t.fan;
+            if (t.scale) {
+                std::fill_n(sums, t.width, 0.f);
+                for (int64_t c = 0; c < t.fan; ++c) add_bytes(t, level + 1, first + c, sums);
+            } else {
+                std::fill_n(total, t.width, 0.0);
+                for (int64_t c = 0; c < t.fan; ++c) add_floats(t, level + 1, first + c, total);
+                std::copy_n(total, t.width, sums);
+            }
+            store_node(t, level, nodes[a], sums);
+        }
+    }
+
+private:
+    Arena arena;
+    const TreeTask& t;
+    double* total;
+    float* sums;
+};
 
 }  // namespace
 
 // Recompute nodes (n) of a level from their children. n_nodes: all nodes of the level.
 extern "C" EMBTRAIN_API int embtrain_tree_sums_add(const TreeTask* task, int64_t level, const int64_t* nodes, int64_t n,
                                                    int64_t n_nodes) {
-    const TreeTask& t = *task;
-    if (out_of_range(level, t.levels - 1)) return OUT_OF_RANGE;
+    if (out_of_range(level, task->levels - 1)) return OUT_OF_RANGE;
     if (std::any_of(nodes, nodes + n,
                     [n_nodes](int64_t node) { return out_of_range(node, n_nodes); })) return OUT_OF_RANGE;
+    Sums sums(*task);
+    if (sums.failed()) return NO_MEMORY;
+    sums.add(level, nodes, n);
+    return OK;
+}
+
+// Recompute all nodes above places (n), increasing, of the last level, which has n_places.
+extern "C" EMBTRAIN_API int embtrain_tree_sums_above(const TreeTask* task, const int64_t* places, int64_t n,
+                                                     int64_t n_places) {
+    if (std::any_of(places, places + n,
+                    [n_places](int64_t place) { return out_of_range(place, n_places); })) return OUT_OF_RANGE;
+    Sums sums(*task);
     Arena arena;
-    double* total = arena.allocate<double>(t.width);
-    float* sums = arena.allocate<float>(t.width);
-    if (arena.failed()) return NO_MEMORY;
-    for (int64_t a = 0; a < n; ++a) {
-        std::fill_n(total, t.width, 0.0);
-        for (int64_t c = 0; c < t.fan; ++c) add_node(t, level + 1, nodes[a] * t.fan + c, total);
-        std::copy_n(total, t.width, sums);
-        store_node(t, level, nodes[a], sums);
+    int64_t* nodes = arena.allocate<int64_t>(n);
+    if (sums.failed() || arena.failed()) return NO_MEMORY;
+    std::copy_n(places, n, nodes);
+    for (int64_t level = task->levels - 2; level >= 0; --level) {
+        for (int64_t i = 0; i < n; ++i) nodes[i] /= task->fan;
+        n = std::unique(nodes, nodes + n) - nodes;
+        sums.add(level, nodes, n);
     }
     return OK;
 }
