@@ -21,7 +21,7 @@ GRAIN = 1 << 18  # numbers per thread that pay for the thread
 
 
 def update(levels: SumLevels, places: np.ndarray, threads: int = 1) -> None:
-    """Recompute all nodes above places (n,) int64, increasing, of the last level. Independent of `threads`."""
+    """Recompute all nodes above places (n,) int64, in ascending order, of the last level. Independent of `threads`."""
     check_array("tree_sums: places", places, np.int64, (len(places),))
     check_range("tree_sums", places, 0, len(levels.sums[-1]))
     library = core()

@@ -115,8 +115,9 @@ class SumTree:
 
         sums: function that computes the sums (m, W) of blocks (m,), or with keep_features those of places (m,), π φ(c).
         """
-        blocks = torch.unique_consecutive(places // self.leaf)
+        blocks = places // self.leaf                         # with repetitions
         if self.features is None:
+            blocks = torch.unique_consecutive(blocks)
             for part in blocks.split(max(1, MAX_NUMBERS // (self.leaf * self.width))):
                 self.sums[-1].write(part, sums(part))
         else:
@@ -211,7 +212,7 @@ def _arrays(stores: Sequence[RowStore]) -> tuple[list[np.ndarray], list[np.ndarr
 
 
 def _sum_above(levels: Sequence[RowStore], fan: int, arrays: SumLevels | None, changed: Tensor) -> None:
-    """Sum every node above changed rows (n,), increasing, of the last level. arrays: the levels, for the core."""
+    """Sum every node above changed rows (n,), ascending, of the last level. arrays: the levels, for the core."""
     if arrays is not None and core() is not None:
         kernel_sums.update(arrays, changed.contiguous().numpy(), torch.get_num_threads())
         return

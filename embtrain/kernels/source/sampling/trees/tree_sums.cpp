@@ -73,7 +73,7 @@ extern "C" EMBTRAIN_API int embtrain_tree_sums_add(const TreeTask* task, int64_t
     return OK;
 }
 
-// Recompute all nodes above places (n), increasing, of the last level, which has n_places.
+// Recompute all nodes above places (n), in ascending order, of the last level, which has n_places.
 extern "C" EMBTRAIN_API int embtrain_tree_sums_above(const TreeTask* task, const int64_t* places, int64_t n,
                                                      int64_t n_places) {
     if (std::any_of(places, places + n,
