@@ -82,6 +82,16 @@ class GeneratorRows(NamedTuple):
     log_top: np.ndarray   # (n,) float32  its log g, log_best_c included
 
 
+class EntropyObjective(NamedTuple):
+    """Σ_x (A_x log g + β share_x max(0, H_x - limit)), up to signs: what the dense half of the gradient needs."""
+
+    total: np.ndarray     # (R,) float32  A
+    share: np.ndarray     # (R,) float32
+    eta: np.ndarray       # (C,) float32  η, the entropy within each class
+    beta: float           # β
+    limit: float          # entropy below which β applies
+
+
 class GeneratorDraws(NamedTuple):
     """K negatives for each of G rows; one more with a probe."""
 

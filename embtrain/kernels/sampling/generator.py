@@ -1,4 +1,4 @@
-"""Draws from the adversarial mixture and their densities, summaries of the rows of g, and the gradient of its logits.
+"""Draws from the adversarial mixture and their densities, summaries of the rows of g, and half of its gradient.
 
     q(y|x) = λ p(y) + (1 - λ) g(y|x)      log g(y|x) = w_c · z_x - log Z_x + log π(y|c),  c = class of y
 
@@ -12,23 +12,27 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref
+from itertools import pairwise
 
 import numpy as np
 
 from embtrain.kernels.arguments.generator import (
     WIDTH,
     WORD,
+    EntropyObjective,
     GeneratorDraws,
     GeneratorRows,
     GeneratorTables,
     n_ends,
 )
-from embtrain.kernels.core.binding import array_arg, call, pointer
+from embtrain.kernels.core.binding import array_arg, call, check_array, parallel_for, parallel_map, pointer
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import generator as reference
 
-__all__ = ["WIDTH", "WORD", "GeneratorDraws", "GeneratorRows", "GeneratorTables", "density", "draw", "n_ends",
-           "pack_words", "slope", "soften", "summarize_rows", "to_panels"]
+__all__ = ["WIDTH", "WORD", "EntropyObjective", "GeneratorDraws", "GeneratorRows", "GeneratorTables", "density", "draw",
+           "gradient", "n_ends", "pack_words", "summarize_rows", "to_panels"]
+
+GRAIN = 256  # rows that pay for a thread
 
 
 def pack_words(klass: np.ndarray, log_within: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -45,40 +49,55 @@ def to_panels(w: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(-1, WIDTH, h).transpose(0, 2, 1))
 
 
-def summarize_rows(logits: np.ndarray, log_best: np.ndarray, output: GeneratorRows) -> None:
-    """Compute the running sums of softmax(logits), logits (n, C), log Z, and the class of the most likely id."""
-    n, c = logits.shape
-    inputs = array_arg("logits", logits, np.float32, (n, c)), array_arg("log_best", log_best, np.float32, (c,))
-    outputs = [array_arg(name, getattr(output, name), dtype, shape) for name, dtype, shape in (
-        ("ends", np.uint32, (n, n_ends(c))), ("log_z", np.float32, (n,)), ("best", np.int64, (n,)),
-        ("log_top", np.float32, (n,)))]
+def summarize_rows(z: np.ndarray, panel: np.ndarray, log_best: np.ndarray, output: GeneratorRows, threads: int = 1
+                   ) -> None:
+    """Compute the running sums of softmax(l), l = z w^T, log Z, and the class of the most likely id of rows z (n, H).
+
+    panel: w in blocks (N, H, WIDTH). log_best (C,).
+    """
+    (n, hidden), c = z.shape, len(log_best)
+    z_arg, panel_arg = array_arg("z", z, np.float32, (n, hidden)), array_arg("panel", panel, np.float32,
+                                                                             (-(-c // WIDTH), hidden, WIDTH))
+    best_arg = array_arg("log_best", log_best, np.float32, (c,))
+    for name, dtype, shape in (("ends", np.uint32, (n, n_ends(c))), ("log_z", np.float32, (n,)),
+                               ("best", np.int64, (n,)), ("log_top", np.float32, (n,))):
+        check_array(name, getattr(output, name), dtype, shape)
     if (lib := core()) is None:
-        reference.summarize_rows(logits, log_best, output)
-    else:
-        call("generator", lib.embtrain_generator_rows, n, c, *inputs, *outputs)
+        reference.summarize_rows(z, panel, log_best, output)
+        return
+
+    def part(begin: int, end: int) -> None:
+        call("generator", lib.embtrain_generator_rows, begin, end, c, hidden, z_arg, panel_arg, best_arg,
+             *map(pointer, output))
+    parallel_for(part, n, min(threads, n // GRAIN))
 
 
-def soften(logits: np.ndarray, log_z: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    """g <- e^(l - log Z) in rows of logits (n, C), log_z (n,). Returns Σ_c g_c η_c, (n,) float32."""
-    n, c = len(logits), len(eta)
-    arrays = [array_arg(name, x, np.float32, shape) for name, x, shape in (
-        ("logits", logits, (n, c)), ("log_z", log_z, (n,)), ("eta", eta, (c,)))]
+def gradient(t: GeneratorTables, objective: EntropyObjective, into_w: np.ndarray, into_z: np.ndarray,
+             threads: int = 1) -> np.ndarray:
+    """Add the dense half of the gradient of each row to into_w (C, H) and into_z (R, H). Returns H of each row, (R,).
+
+    With s_c = g_c (A + h (log g_c - η_c + H)), H = log Z - z·Σ g_c w_c + Σ g_c η_c, and h = β share where H is below
+    the limit, else 0: into_z += Σ_c s_c w_c and into_w_c += Σ_x s_c z.
+    """
+    t.check()
+    (n, hidden), c = t.z.shape, len(t.w)
+    inputs = [array_arg(name, getattr(objective, name), np.float32, shape) for name, shape in (
+        ("total", (n,)), ("share", (n,)), ("eta", (c,)))]
+    check_array("into_w", into_w, np.float32, (c, hidden))
+    into_z_arg = array_arg("into_z", into_z, np.float32, (n, hidden))
     if (lib := core()) is None:
-        return reference.soften(logits, log_z, eta)
-    mean_eta = np.empty(n, np.float32)
-    call("generator", lib.embtrain_generator_soften, n, c, *arrays, pointer(mean_eta))
-    return mean_eta
+        return reference.gradient(t, objective, into_w, into_z)
+    entropy, parts = np.empty(n, np.float32), max(1, min(threads, n // GRAIN))
 
-
-def slope(g: np.ndarray, a: np.ndarray, h: np.ndarray, entropy: np.ndarray, eta: np.ndarray) -> None:
-    """g_c <- g_c (a + h (log g_c - η_c + H)) in rows of g (n, C) with h > 0; a, h, entropy (n,), η (C,)."""
-    n, c = len(g), len(eta)
-    arrays = [array_arg(name, x, np.float32, shape) for name, x, shape in (
-        ("g", g, (n, c)), ("a", a, (n,)), ("h", h, (n,)), ("entropy", entropy, (n,)), ("eta", eta, (c,)))]
-    if (lib := core()) is None:
-        reference.slope(g, a, h, entropy, eta)
-    else:
-        call("generator", lib.embtrain_generator_slope, n, c, *arrays)
+    def part(begin: int, end: int) -> np.ndarray:
+        into = into_w if parts == 1 else np.zeros_like(into_w)
+        call("generator", lib.embtrain_generator_gradient, byref(t.task), begin, end, *inputs, objective.beta,
+             objective.limit, pointer(into), into_z_arg, pointer(entropy))
+        return into
+    for into in parallel_map(part, pairwise(n * i // parts for i in range(parts + 1))):
+        if into is not into_w:
+            into_w += into
+    return entropy
 
 
 def draw(t: GeneratorTables, row: np.ndarray, k: int, by_noise: int | None, probe: bool, seed: int) -> GeneratorDraws:

@@ -87,31 +87,23 @@ class GeneratorCache:
         self.n_rows = end
         self.context_index.add(new, begin)
         self.z[begin:end] = self.generator.z(self.context_index.context(new))
-        for rows in self._chunks(begin, end):
-            logits = self._logits(rows)                                                     # (m, C)
-            if self.uses_core:
-                best = torch.empty(len(logits), dtype=torch.int64)
-                kernel.summarize_rows(logits.numpy(), c.log_best.numpy(), kernel.GeneratorRows(
-                    self.ends[rows].numpy().view(np.uint32), self.log_z[rows].numpy(), best.numpy(),
-                    self.log_best[rows].numpy()))
-            else:
-                self.g[rows] = g = logits.softmax(1)
-                best = argmax_rows(g * c.log_best.exp())
-                best_column = best.unsqueeze(1)
-                log_g = g.gather(1, best_column).log().squeeze(1)
-                self.log_z[rows] = logits.gather(1, best_column).squeeze(1) - log_g
-                self.log_best[rows] = log_g + c.log_best[best]
+        rows = slice(begin, end)
+        if self.uses_core:
+            best = torch.empty(len(new), dtype=torch.int64)
+            kernel.summarize_rows(self.z[rows].numpy(), self._panel, c.log_best.numpy(), kernel.GeneratorRows(
+                self.ends[rows].numpy().view(np.uint32), self.log_z[rows].numpy(), best.numpy(),
+                self.log_best[rows].numpy()), torch.get_num_threads())
             self.greedy[rows] = c.likeliest[best]
-
-    def _logits(self, rows: slice) -> Tensor:
-        return torch.mm(self.z[rows], self.generator.w.T, out=self._scratch[:rows.stop - rows.start])
-
-    def _probabilities(self, rows: slice, eta: Tensor) -> tuple[Tensor, Tensor]:
-        """g of a range of rows (m, C), valid until the next call, and Σ_c g_c η_c (m,)."""
-        if not self.uses_core:
-            return self.g[rows], self.g[rows] @ eta
-        g = self._logits(rows)
-        return g, torch.from_numpy(kernel.soften(g.numpy(), self.log_z[rows].numpy(), eta.numpy()))
+            return
+        for rows in self._chunks(begin, end):
+            logits = torch.mm(self.z[rows], w.T, out=self._scratch[:rows.stop - rows.start])      # (m, C)
+            self.g[rows] = g = logits.softmax(1)
+            best = argmax_rows(g * c.log_best.exp())
+            best_column = best.unsqueeze(1)
+            log_g = g.gather(1, best_column).log().squeeze(1)
+            self.log_z[rows] = logits.gather(1, best_column).squeeze(1) - log_g
+            self.log_best[rows] = log_g + c.log_best[best]
+            self.greedy[rows] = c.likeliest[best]
 
     def _chunks(self, begin: int, end: int) -> list[slice]:
         step = self._max_rows
@@ -228,23 +220,16 @@ class GeneratorCache:
 
         Returns the mean of H and of the hinge. Consumes the rows: `invalidate` must follow.
         """
-        n, c, w = self.n_rows, self.generator.shortlist, self.generator.w
+        n, eta = self.n_rows, self.generator.shortlist.eta.to(self.generator.w.dtype)
         self.grad_w *= scale
         self.grad_z[:n] *= scale
         total, share = scale * self.total[:n], self.count[:n] / max(1, self.n_draws)          # (n,) each
-        entropy, eta = torch.empty_like(share), c.eta.to(w.dtype)
-        for rows in self._chunks(0, n):
-            (g, eta_mean), z = self._probabilities(rows, eta), self.z[rows]                       # (m, C), (m,), (m, H)
-            mean_w = g @ w                                                                        # (m, H)
-            entropy[rows] = self.log_z[rows] - (z * mean_w).sum(1) + eta_mean
-            grad_z = total[rows].unsqueeze(1) * mean_w                                      # (m, H)
-            factor = total[rows].unsqueeze(1)                                               # (m, 1)  factor of g
-            h = beta * share[rows] * (entropy[rows] < limit)
-            if (has_hinge := (h > 0).unsqueeze(1)).any():
-                self._slope(g, total[rows], h, entropy[rows], eta)
-                grad_z, factor = torch.where(has_hinge, g @ w, grad_z), torch.where(has_hinge, 1.0, factor)
-            self.grad_z[rows] += grad_z
-            self.grad_w.addmm_(g.T, factor * z)
+        if self.uses_core:
+            objective = kernel.EntropyObjective(total.numpy(), share.numpy(), eta.numpy(), beta, limit)
+            entropy = torch.from_numpy(kernel.gradient(self._tables(), objective, self.grad_w.numpy(),
+                                                       self.grad_z[:n].numpy(), torch.get_num_threads()))
+        else:
+            entropy = self._dense_gradient(total, beta * share, limit, eta)
         grad_e = (self.grad_z[:n] * (1 - self.z[:n].square()))[:, :-1]
         self.generator.w.grad = self.grad_w.clone()
         self.generator.e.grad = torch.zeros_like(self.generator.e)
@@ -254,16 +239,18 @@ class GeneratorCache:
                 self.generator.e.grad.index_add_(0, embedding_row, grad_e)
         return float((share * entropy).sum()), float((share * (limit - entropy).clamp(min=0)).sum())
 
-    def _slope(self, g: Tensor, a: Tensor, h: Tensor, entropy: Tensor, eta: Tensor) -> None:
-        """g_c <- g_c (a + h (log g_c - η_c + H)) in the rows with h > 0."""
-        if self.uses_core:
-            kernel.slope(g.numpy(), a.numpy(), h.numpy(), entropy.numpy(), eta.numpy())
-            return
-        has_hinge = h > 0
-        g_part = g[has_hinge]
-        log_g = g_part.clamp(min=torch.finfo(g.dtype).tiny).log()
-        hinge_term = h[has_hinge].unsqueeze(1) * (log_g - eta + entropy[has_hinge].unsqueeze(1))
-        g[has_hinge] = g_part * (a[has_hinge].unsqueeze(1) + hinge_term)
+    def _dense_gradient(self, total: Tensor, weight: Tensor, limit: float, eta: Tensor) -> Tensor:
+        """Add the dense half of the gradient (generator.py). Returns H, (n,). weight (n,): h where H is below limit."""
+        entropy, w = torch.empty_like(total), self.generator.w
+        for rows in self._chunks(0, len(total)):
+            g, z = self.g[rows], self.z[rows]                                                     # (m, C), (m, H)
+            entropy[rows] = own = self.log_z[rows] - (z * (g @ w)).sum(1) + g @ eta
+            h = torch.where(own < limit, weight[rows], 0.0).unsqueeze(1)
+            log_g = g.clamp(min=torch.finfo(g.dtype).tiny).log()
+            slope = g * (total[rows].unsqueeze(1) + h * (log_g - eta + own.unsqueeze(1)))         # (m, C)
+            self.grad_z[rows] += slope @ w
+            self.grad_w.addmm_(slope.T, z)
+        return entropy
 
     def invalidate(self) -> None:
         """Drop all rows and all that was collected, after a step."""

@@ -7,7 +7,7 @@ import pytest
 from helpers.adversary import SHAPES, Case, made, tables_of
 from helpers.cores import CORES, using
 from helpers.looped import looped
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from embtrain.kernels.reference.sampling import generator as reference
 from embtrain.kernels.sampling import generator as kernel, reinforce
@@ -40,24 +40,16 @@ def assert_agree(case: Case, k: int, by_noise: int | None, probe: bool, seed: in
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 9), st.integers(1, 90), st.sampled_from([1.0, 30.0]))
 def test_rows_of_every_core_and_the_reference_agree(seed, n, c, far):
-    """Cumulative sums, log Z, the greedy class and its log g, g, and the gradient."""
+    """Cumulative sums, log Z, the greedy class and its log g."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, far, (n, c)).astype(np.float32)
     log_best = np.where(np.arange(c) % 3 == 2, -rng.random(c) * 4, 0).astype(np.float32)
-    a, h, entropy = rng.normal(0, 1, (3, n)).astype(np.float32)
-    h, eta = np.maximum(h, 0), np.abs(rng.normal(0, 1, c)).astype(np.float32)
     outputs = {}
     for level in CORES:
         with using(level):
-            into = kernel.GeneratorRows(np.full((n, kernel.n_ends(c)), 9, np.uint32), np.full(n, 9, np.float32),
-                                        np.full(n, 9),
-                               np.full(n, 9, np.float32))
-            kernel.summarize_rows(logits, log_best, into)
-            g = logits.copy()
-            within = kernel.soften(g, into.log_z, eta)
-            sloped = g.copy()
-            kernel.slope(sloped, a, h, entropy, eta)
-            outputs[level] = (into.ends / 2.0 ** 32, *into[1:], g, within, sloped)
+            into = empty_rows(n, c)
+            kernel.summarize_rows(logits, kernel.to_panels(np.eye(c, dtype=np.float32)), log_best, into)
+            outputs[level] = (into.ends / 2.0 ** 32, *into[1:])
     true = logits.astype(np.float64)
     log_z = np.log(np.exp(true).sum(1))
     np.testing.assert_allclose(outputs["off"][1], log_z, rtol=1e-5, atol=1e-5)
@@ -65,10 +57,64 @@ def test_rows_of_every_core_and_the_reference_agree(seed, n, c, far):
     blocks = np.add.reduceat(np.exp(true - log_z[:, None]), np.arange(0, c, kernel.WIDTH), axis=1)
     np.testing.assert_allclose(outputs["off"][0][:, :blocks.shape[1]], np.cumsum(blocks, 1), rtol=1e-4, atol=1e-6)
     assert (outputs["off"][0][:, blocks.shape[1] - 1:] > 0.999999).all()
-    np.testing.assert_allclose(outputs["off"][4], np.exp(true - log_z[:, None]), rtol=1e-4, atol=1e-6)
     for level in CORES:
         for core_result, reference_result in zip(outputs[level], outputs["off"], strict=True):
             np.testing.assert_allclose(core_result, reference_result, rtol=1e-4, atol=2e-5)
+
+
+def empty_rows(n: int, c: int) -> kernel.GeneratorRows:
+    return kernel.GeneratorRows(np.full((n, kernel.n_ends(c)), 9, np.uint32), np.full(n, 9, np.float32), np.full(n, 9),
+                                np.full(n, 9, np.float32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 70), st.integers(1, 200), st.integers(1, 40))
+@example(0, 37, 2100, 17)
+def test_gradients_of_every_core_and_of_the_formula_agree(seed, n, c, hidden):
+    """Tiles of 32 rows and 2,048 classes, the ends of both, and rows with and without the entropy term."""
+    rng = np.random.default_rng(seed)
+    z, w = rng.normal(0, 1, (n, hidden)).astype(np.float32), rng.normal(0, .3, (c, hidden)).astype(np.float32)
+    total, share, eta = rng.normal(0, 1, n), rng.random(n), np.abs(rng.normal(0, 1, c))
+    logits = z.astype(float) @ w.T.astype(float)
+    log_z = np.log(np.exp(logits).sum(1))
+    g = np.exp(logits - log_z[:, None])
+    entropy = log_z - (z * (g @ w)).sum(1) + g @ eta
+    ordered = np.sort(np.concatenate([entropy, [0.0]]))
+    widest = np.diff(ordered).argmax() if n else 0           # a limit that is far from every entropy
+    limit = float(ordered[widest:widest + 2].mean())
+    h = np.where(entropy < limit, .7 * share, 0)[:, None]
+    slope = g * (total[:, None] + h * (np.log(g) - eta + entropy[:, None]))
+    objective = kernel.EntropyObjective(*(x.astype(np.float32) for x in (total, share, eta)), .7, limit)
+    case = made(3)
+    tables = case.tables._replace(z=z, w=w, panel=kernel.to_panels(w), log_z=log_z.astype(np.float32),
+                                  ends=np.zeros((n, kernel.n_ends(c)), np.uint32), greedy=np.zeros(n, np.int64),
+                                  log_best=np.zeros(n, np.float32), first=np.zeros(c + 1, np.int64))
+    for level in CORES:
+        with using(level):
+            into_w, into_z = np.ones_like(w), np.ones_like(z)
+            result = kernel.gradient(tables, objective, into_w, into_z)
+        np.testing.assert_allclose(result, entropy, rtol=1e-4, atol=1e-4)
+        for actual, expected in ((into_w, slope.T @ z), (into_z, slope @ w)):
+            largest = max(1, np.abs(expected).max(initial=0))
+            np.testing.assert_allclose(actual - 1, expected, rtol=1e-4, atol=2e-5 * largest)
+
+
+@pytest.mark.parametrize("level", CORES)
+def test_rows_and_gradients_do_not_depend_on_threads(level):
+    rng = np.random.default_rng(3)
+    n, c, hidden = 3 * kernel.GRAIN + 5, 50, 16
+    z, w = rng.normal(0, 1, (n, hidden)).astype(np.float32), rng.normal(0, .3, (c, hidden)).astype(np.float32)
+    objective = kernel.EntropyObjective(*(rng.random(m).astype(np.float32) for m in (n, n, c)), 1.0, 3.8)
+    results = []
+    for threads in (1, 3):
+        with using(level):
+            rows, into_w, into_z = empty_rows(n, c), np.zeros_like(w), np.zeros_like(z)
+            kernel.summarize_rows(z, kernel.to_panels(w), objective.eta, rows, threads)
+            tables = made(3).tables._replace(z=z, w=w, panel=kernel.to_panels(w), log_z=rows.log_z, ends=rows.ends,
+                                             greedy=rows.best, log_best=rows.log_top, first=np.zeros(c + 1, np.int64))
+            results.append((*rows, kernel.gradient(tables, objective, into_w, into_z, threads), into_z, into_w))
+    for one, three in zip(*results, strict=True):
+        np.testing.assert_allclose(one, three, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("by", [kernel, reference])
@@ -107,9 +153,8 @@ def test_a_class_of_negligible_mass_is_not_drawn():
     case = made(6, mix=0.0)
     t = case.tables
     t.w[5:20] = -60 * t.z[0] / (t.z[0] ** 2).sum()
-    logits, many = (t.z @ t.w.T), np.zeros(20_000, np.int64)
-    best = np.zeros(5, np.int64)
-    kernel.summarize_rows(logits, np.zeros(len(t.w), np.float32),
+    best, many = np.zeros(5, np.int64), np.zeros(20_000, np.int64)
+    kernel.summarize_rows(t.z, kernel.to_panels(t.w), np.zeros(len(t.w), np.float32),
                           kernel.GeneratorRows(t.ends, t.log_z, best, t.log_best))
     drawn = kernel.draw(t._replace(panel=kernel.to_panels(t.w)), many, 2, None, False, 1)
     assert not np.isin(drawn.ids, np.arange(5, 20)).any()

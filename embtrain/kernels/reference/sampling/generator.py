@@ -3,7 +3,7 @@
     q(y|x) = λ p(y) + (1 − λ) g(y|x)      log g(y|x) = w_c·z_x − log Z_x + log π(y|c),  c = class of y
 
 `summarize_rows` computes log Z and running sums of g for contexts x, `draw` and `density` return log g and log q of
-ids, `soften` and `slope` the softmax of g and the gradient of its logits, with the entropy term.
+ids, and `gradient` adds the dense half of the gradient, with the entropy term.
 The ids agree with the core, except for draws within rounding of a class boundary; densities agree to float32 tolerance.
 """
 
@@ -11,13 +11,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from embtrain.kernels.arguments.generator import BUNDLE, WIDTH, GeneratorRows, GeneratorTables
+from embtrain.kernels.arguments.generator import (
+    BUNDLE,
+    WIDTH,
+    EntropyObjective,
+    GeneratorRows,
+    GeneratorTables,
+)
 from embtrain.kernels.reference import splitmix64
 
 MIN_EXPONENT, MAX_EXPONENT = -87.0, 88.0  # exponents are clamped to this range
+MAX_CELLS = 1 << 20                       # numbers of g at once
 
 
-def summarize_rows(logits: np.ndarray, log_best: np.ndarray, output: GeneratorRows) -> None:
+def summarize_rows(z: np.ndarray, panel: np.ndarray, log_best: np.ndarray, output: GeneratorRows) -> None:
+    n, c = len(z), len(log_best)
+    w = panel.transpose(0, 2, 1).reshape(-1, panel.shape[1])[:c]
+    step = max(1, MAX_CELLS // max(1, c))
+    for rows in (slice(begin, begin + step) for begin in range(0, n, step)):
+        _summarize(z[rows] @ w.T, log_best, GeneratorRows(*(x[rows] for x in output)))
+
+
+def _summarize(logits: np.ndarray, log_best: np.ndarray, output: GeneratorRows) -> None:
     n, c = logits.shape
     tops = logits + log_best
     top = tops.max(1, keepdims=True, initial=-np.inf)
@@ -38,16 +53,20 @@ def fixed_point(ends: np.ndarray) -> np.ndarray:
     return filled
 
 
-def soften(logits: np.ndarray, log_z: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    logits[:] = np.exp(np.clip(logits - log_z[:, None], MIN_EXPONENT, MAX_EXPONENT))
-    return logits @ eta
-
-
-def slope(g: np.ndarray, a: np.ndarray, h: np.ndarray, entropy: np.ndarray, eta: np.ndarray) -> None:
-    by_generator = h > 0
-    part, factor = g[by_generator], h[by_generator][:, None]
-    log_g = np.log(np.maximum(part, np.float32(1e-37)))
-    g[by_generator] = part * (a[by_generator][:, None] + factor * (log_g - eta + entropy[by_generator][:, None]))
+def gradient(t: GeneratorTables, objective: EntropyObjective, into_w: np.ndarray, into_z: np.ndarray) -> np.ndarray:
+    n, step = len(t.z), max(1, MAX_CELLS // max(1, len(t.w)))
+    entropy, eta = np.empty(n, np.float32), objective.eta
+    for rows in (slice(begin, begin + step) for begin in range(0, n, step)):
+        z, total = t.z[rows], objective.total[rows, None]
+        g = np.exp(np.clip(z @ t.w.T - t.log_z[rows, None], MIN_EXPONENT, MAX_EXPONENT))
+        entropy[rows] = t.log_z[rows] - (z * (g @ t.w)).sum(1) + g @ eta
+        own = entropy[rows, None]
+        h = np.float32(objective.beta) * objective.share[rows, None] * (own < objective.limit)
+        log_g = np.log(np.maximum(g, np.float32(1e-37)))
+        slope = (g * (total + np.where(h > 0, h * (log_g - eta + own), 0))).astype(np.float32)
+        into_z[rows] += slope @ t.w
+        into_w += slope.T @ z
+    return entropy
 
 
 def draw(t: GeneratorTables, row: np.ndarray, k: int, by_noise: int | None, probe: bool, seed: int

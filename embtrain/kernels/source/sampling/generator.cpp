@@ -26,11 +26,11 @@ vec products(const float* a, const float* b, int64_t n) {  // the sum of the lan
         x += load(a + i) * load(b + i);
         y += load(a + i + W) * load(b + i + W);
     }
-    if (i < n) {
-        float rest = 0.0f;
-        for (; i < n; ++i) rest += a[i] * b[i];
-        x[0] += rest;
+    if (i + W <= n) {
+        x += load(a + i) * load(b + i);
+        i += W;
     }
+    if (i < n) y += load_first(a + i, n - i) * load_first(b + i, n - i);
     return x + y;
 }
 
