@@ -113,8 +113,7 @@ def draw(t: GeneratorTables, row: np.ndarray, k: int, by_noise: int | None, prob
     shape = len(row), k + probe
     draws = GeneratorDraws(np.empty(shape, np.int64), np.empty(shape, np.int8), np.empty(shape, np.float32),
                            np.empty(shape, np.float32))
-    order, count = np.empty(len(row), np.int64), np.zeros(len(t.z) + 1, np.int64)
-    call("generator", lib.embtrain_generator_draw, byref(t.task), len(row), row_arg, pointer(order), pointer(count), k,
+    call("generator", lib.embtrain_generator_draw, byref(t.task), len(row), row_arg, k,
          -1 if by_noise is None else by_noise, ctypes.c_int(probe), seed, *map(pointer, draws))
     return draws
 

@@ -28,13 +28,11 @@ class CompiledWindows(SkipGramKernel):
         return examples.windows(epoch, block, start, shuffle)
 
     def _query(self, block: WindowBatch, vectors: bool) -> Query:
-        """Same as `model.encode` on the block's P pairs; vectors are filled in only if `vectors` is set.
-
-        The ids of a block take at most 3% of the time of its update, so none is computed lazily.
-        """
+        """Same as `model.encode` on the block's P pairs; vectors and distinct queries only if `vectors` is set."""
         context = _repeat_per_pair(block, block.centre)
-        query_id = self._query_ids(block)
-        vector = self._vectors(context, query_id) if vectors else torch.empty((len(context), 0), device=context.device)
+        query_id = self._query_ids(block) if vectors else None
+        vector = torch.empty((len(context), 0), device=context.device) if query_id is None else \
+            self._vectors(context, query_id)
         slot = torch.zeros(1, dtype=torch.int64, device=context.device).expand(len(context))
         return Query(vector, context, block.target, slot, query_id, _window_ids(block), block.start)
 

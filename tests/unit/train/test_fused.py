@@ -177,8 +177,12 @@ def assert_agree(step: tuple[Built, StepResult], fast: tuple[Built, StepResult])
     for (query, drawn, cost), (queries, actual_drawn, costs) in zip(one.seen_costs, other.seen_costs, strict=True):
         assert cost.shape == ((len(query), drawn.k) if one.source.traits.learns_per_row else drawn.ids.shape)
         torch.testing.assert_close(costs, cost, rtol=1e-4, atol=1e-5)
-        for name in ("context", "target", "slot", "query_id", "window"):
+        for name in ("context", "target", "slot", "window"):
             assert torch.equal(getattr(queries, name), getattr(query, name))
+        if one.source.traits.uses_model:                     # others need not know which queries are equal
+            assert torch.equal(queries.query_id, query.query_id)
+        else:
+            assert queries.query_id is None
         assert torch.equal(actual_drawn.ids, drawn.ids)
         assert drawn.false_negatives is None or torch.equal(actual_drawn.false_negatives, drawn.false_negatives)
 

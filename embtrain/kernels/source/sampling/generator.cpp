@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t BATCH = 32;   // negatives of one origin processed at once
 constexpr int64_t AHEAD = 8;    // draws between the current one and the one whose running sums are prefetched
+constexpr int64_t MOST_AHEAD = 128;  // of them; a search in a longer row reads few of its lines
 constexpr int8_t NOISE = 0, GENERATOR = 1, PROBE = 2;  // as in embtrain/common/types.py
 
 vec products(const float* a, const float* b, int64_t n) {  // the sum of the lanes is a · b
@@ -169,19 +170,13 @@ int64_t select(int64_t a, int64_t b, int64_t moves) { return a ^ ((a ^ b) & move
 
 // Draws K negatives for each of n_draws windows. Each negative uses three numbers: the first decides between noise and
 // generator with probability λ, unless `by_noise` >= 0 fixes the number of leading noise negatives; the others decide
-// the id. With `probe` the row's greedy id is one more negative. Windows are processed by ascending row, so that a row
-// is read once for all its windows. `order` (n_draws) and `count` (n_rows + 1, zeros) are scratch for the sort.
+// the id. With `probe` the row's greedy id is one more negative.
 extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, int64_t n_draws, const int64_t* row,
-                                              int64_t* order, int64_t* count, int64_t k, int64_t by_noise, int probe,
-                                              uint64_t seed, int64_t* ids, int8_t* origin, float* log_g,
-                                              float* log_q) {
+                                                    int64_t k, int64_t by_noise, int probe, uint64_t seed, int64_t* ids,
+                                                    int8_t* origin, float* log_g, float* log_q) {
     const GeneratorTask& t = *task;
-    for (int64_t i = 0; i < n_draws; ++i) {
+    for (int64_t i = 0; i < n_draws; ++i)
         if (row[i] < 0 || row[i] >= t.n_rows) return OUT_OF_RANGE;
-        ++count[row[i] + 1];
-    }
-    for (int64_t r = 0; r < t.n_rows; ++r) count[r + 1] += count[r];
-    for (int64_t i = 0; i < n_draws; ++i) order[count[row[i]]++] = i;
     const int64_t width = k + (probe != 0);
     // negatives are queued per component, to avoid an unpredictable branch
     PendingNegative pending_g[BATCH], pending_p[BATCH];
@@ -218,11 +213,13 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
         }
         n_pending[1] = 0;
     };
-    for (int64_t o = 0; o < n_draws; ++o) {
-        const int64_t i = order[o], r = row[i];
-        if (o + AHEAD < n_draws && row[order[o + AHEAD]] != row[order[o + AHEAD - 1]]) {
-            const char* ends = reinterpret_cast<const char*>(t.ends + row[order[o + AHEAD]] * t.n_ends);
-            for (int64_t byte = 0; byte < t.n_ends * 4; byte += 64) __builtin_prefetch(ends + byte);
+    for (int64_t i = 0; i < n_draws; ++i) {
+        const int64_t r = row[i];
+        if (i + AHEAD < n_draws) {
+            const int64_t next = row[i + AHEAD];
+            const uint32_t* const ends = t.ends + next * t.n_ends;
+            for (int64_t e = 0; e < std::min(t.n_ends, MOST_AHEAD); e += 16) __builtin_prefetch(ends + e);
+            __builtin_prefetch(t.z + next * t.hidden);
         }
         for (int64_t j = 0; j < k; ++j) {
             const uint64_t counter = 3 * uint64_t(i * k + j);

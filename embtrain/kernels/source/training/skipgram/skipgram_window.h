@@ -85,12 +85,14 @@ private:
         }
         if (may_repeat && !is_plain) merge(id, all);
 
-        int64_t k = all;
+        int64_t n_moved = all;                                                 // rows with slope 0 are skipped
+        while (n_moved > 0 && g[n_moved - 1] == 0) --n_moved;                  // at the end those of weight 0
+        int64_t k = n_moved;
         const float* a = g;
         const int32_t* row_id = id;
-        if (any_zero(g, all)) {                                                // skip rows with slope 0
+        if (any_zero(g, n_moved)) {
             k = 0;
-            for (int64_t r = 0; r < all; ++r) {
+            for (int64_t r = 0; r < n_moved; ++r) {
                 moved[k] = row[r];
                 slope[k] = g[r];
                 id_moved[k] = id[r];
@@ -111,7 +113,8 @@ private:
             if (is_pooled) centres.move(i, 1, h, t.dim, nullptr);
             else step(t, t.u, t.u_stride, t.u_acc, centre, h);
         }
-        if (t.scores) std::memcpy(t.scores + first_id, s + m, (size_t)n * sizeof(float));
+        for (int64_t j = 0; t.scores && j < n; j += W)
+            store_first(t.scores + first_id + j, load(s + m + j), std::min<int64_t>(n - j, W));
         stream.advance(all + 1);
         return loss;
     }
