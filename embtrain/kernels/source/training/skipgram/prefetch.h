@@ -5,7 +5,10 @@
 
 namespace {
 
-constexpr int64_t LEAD = 32;  // rows between the current row and the prefetched one; 28 to 64 measured equal
+// Rows between the current row and the prefetched one; 28 to 64 measured equal. A window whose negatives are more is
+// prefetched as a whole: `dots` prefetches one half of a row and `move` the other, which is too late for rows of the
+// same window.
+constexpr int64_t LEAD = 32, MOST_LEAD = 128, TARGETS = 8;
 
 // The rows of the next block, prefetched in equal parts during the work on this one.
 class NextRows {
@@ -55,7 +58,8 @@ public:
         task = &t;
         hot_rows = &hot;
         max_window = max_pairs + 1 + most_columns;
-        size = 4 * (LEAD + 2 * max_window) + 256;
+        lead = t.share == 0 ? LEAD : std::clamp(t.k + TARGETS, LEAD, MOST_LEAD);
+        size = 4 * (lead + 2 * max_window) + 256;
         row = rows = scratch.take<float*>(size);
         id = ids = scratch.take<int32_t>(size);
         next = first;
@@ -63,9 +67,9 @@ public:
         return scratch.ok;
     }
 
-    // Fill the queue with the current window and LEAD rows beyond it.
+    // Fill the queue with the current window and `lead` rows beyond it.
     void fill() {
-        while (tail - head < LEAD + max_window) {
+        while (tail - head < lead + max_window) {
             if (tail + max_window > size) {
                 std::memmove(rows, rows + head, (size_t)(tail - head) * sizeof(float*));
                 std::memmove(ids, ids + head, (size_t)(tail - head) * sizeof(int32_t));
@@ -80,14 +84,14 @@ public:
     }
 
     void advance(int64_t n) { head += n; }
-    float* const* ahead() const { return row + LEAD; }
+    float* const* ahead() const { return row + lead; }
 
 private:
     const SkipGramTask* task = nullptr;
     HotRows* hot_rows = nullptr;
     float** rows = nullptr;
     int32_t* ids = nullptr;
-    int64_t head = 0, tail = 0, size = 0, max_window = 0, next = 0, end = 0;
+    int64_t lead = LEAD, head = 0, tail = 0, size = 0, max_window = 0, next = 0, end = 0;
 
     void list(const int64_t* b, int64_t n) {
         float **to = rows + tail, *const v = task->v;
