@@ -172,7 +172,7 @@ def _scanned(groups: Iterator[list[_Chunk]], n_threads: int
     started = deque[tuple[_Worker, list[_Chunk], Future[_Scans]]]()
     with contextlib.ExitStack() as stack:
         threads = itertools.cycle([stack.enter_context(ThreadPoolExecutor(1)) for _ in range(n_workers)])
-        for number, (group, thread) in enumerate(zip(groups, threads)):  # noqa: B905
+        for number, (group, thread) in enumerate(zip(groups, threads, strict=False)):
             worker = workers[group[0].split.name][number % n_workers]
             started.append((worker, group, thread.submit(worker.scan, group)))
             if len(started) == n_started:

@@ -83,13 +83,15 @@ class GeneratorRows(NamedTuple):
 
 
 class EntropyObjective(NamedTuple):
-    """Σ_x (A_x log g + β share_x max(0, H_x - limit)), up to signs: what the dense half of the gradient needs."""
+    """What the dense half of the gradient needs of each row x (negatives/adversarial/generator.py): A, and
+    h = β share where the entropy H is below the limit, else 0.
+    """
 
     total: np.ndarray     # (R,) float32  A
-    share: np.ndarray     # (R,) float32
+    share: np.ndarray     # (R,) float32  share of the draws that x has
     eta: np.ndarray       # (C,) float32  η, the entropy within each class
     beta: float           # β
-    limit: float          # entropy below which β applies
+    limit: float
 
 
 class GeneratorDraws(NamedTuple):

@@ -132,7 +132,7 @@ def test_the_sanitizers_detect_a_read_past_the_end(checkout: Path) -> None:
         "windows = wrapper.Windows(one, np.array([0, 1]), one)\n"
         # not a row of the table, and the check is bypassed
         "columns = wrapper.NegativeBatch(np.full((1, 1), 100_000), 1)\n"
-        "task = wrapper._task(u, v, windows, columns, wrapper.SkipGramLossSpec('logistic'), .1, None)\n"
+        "task = wrapper._task(u, v, windows, columns, wrapper.SkipGramLossSpec('logistic'), .1, None, None)\n"
         "loss = ctypes.c_double()\n"
         "begin, end = ctypes.c_int64(0), ctypes.c_int64(1)\n"
         "wrapper.core().embtrain_skipgram_update(ctypes.byref(task), begin, end, ctypes.byref(loss), None)\n"
