@@ -117,13 +117,14 @@ extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const GeneratorTask* task
     for (int64_t i = 0; i < n_draws; ++i) {
         const float* z = t.z + row[i] * t.hidden;
         float* dz = into_z + row[i] * t.hidden;
+        float row_total = total[row[i]];
         for (int64_t begin = 0; begin < k; begin += BATCH) {
             int64_t m = 0;  // negatives with a != 0
             for (int64_t j = i * k + begin; j < i * k + std::min(begin + BATCH, k); ++j) {
                 place[m] = t.word[ids[j]].klass * t.hidden;
                 part[m] = a[j];
                 m += a[j] != 0.0f;
-                total[row[i]] += a[j];
+                row_total += a[j];
             }
             int64_t d = 0;
             for (; d + W <= t.hidden; d += W) {  // a piece of z and dz stays in registers for all negatives
@@ -142,6 +143,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const GeneratorTask* task
                     into_w[place[j] + d] -= part[j] * z[d];
                 }
         }
+        total[row[i]] = row_total;
         count[row[i]] += 1.0f;
     }
     return OK;
