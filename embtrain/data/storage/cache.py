@@ -262,13 +262,12 @@ def _digest(path: Path) -> str:
 
 
 def _digest_handle(handle: int) -> str:
-    """Return the hash of an open file, from its first byte on wherever it is positioned, and close the handle."""
+    """Return the hash of an open file, without moving its position, and close the handle."""
     try:
         size, digest = os.fstat(handle).st_size, hashlib.sha256()
         length, offsets = (CHUNK, range(0, size, CHUNK)) if size <= MAX_FULL_HASH else (BLOCK, _block_offsets(size))
-        buffer = memoryview(bytearray(length))
         for offset in offsets:
-            digest.update(buffer[:os.preadv(handle, [buffer], offset)])
+            digest.update(os.pread(handle, length, offset))
         return digest.hexdigest()
     finally:
         os.close(handle)

@@ -118,7 +118,7 @@ class _Worker:
         return sum(self.bad[number] * n for number, n in self._times(scanned.types, self.bad)) if self.bad else 0
 
     def _times(self, types: np.ndarray, chosen: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield those of the chosen types that occur, each with the number of its occurrences."""
+        """Return those of the chosen types that occur, each with the number of its occurrences."""
         is_chosen = np.zeros(len(self.ids), dtype=bool)
         is_chosen[list(chosen)] = True
         seen, times = np.unique(types[is_chosen[types]], return_counts=True)
@@ -165,7 +165,7 @@ def _scanned(groups: Iterator[list[_Chunk]], n_threads: int
              ) -> Generator[tuple[_Worker, list[_Chunk], _Scans], None, None]:
     """Yield each group with its scans, in order. With several threads the next groups are scanned meanwhile."""
     n_workers = max(1, n_threads - 1)
-    # Two groups for each worker, so that it never waits for the thread that names types.
+    # Two groups for each worker, so that it does not wait for the thread that names types.
     n_started = 2 * n_workers if n_threads > 1 else 1
     # A type has other words under another tokenizer, so each tokenizer has its own workers.
     workers = defaultdict[str, list[_Worker]](lambda: [_Worker() for _ in range(n_workers)])

@@ -59,7 +59,6 @@ class GeneratorCache:
         self.generation: object = object()                                  # another one once the rows are dropped
         self._max_rows = max(MIN_ROWS_PER_PRODUCT,
                              min(MAX_ROWS_PER_PRODUCT, MAX_SCORES_PER_PRODUCT // max(1, c.n_classes)))
-        self._scratch = torch.empty(self._max_rows, c.n_classes, dtype=generator.w.dtype, device=device)
         self.grad_w = torch.zeros_like(generator.w, requires_grad=False)                    # (C, H)
         self._allocate(0)
 
@@ -96,7 +95,7 @@ class GeneratorCache:
             self.greedy[rows] = c.likeliest[best]
             return
         for rows in self._chunks(begin, end):
-            logits = torch.mm(self.z[rows], w.T, out=self._scratch[:rows.stop - rows.start])      # (m, C)
+            logits = self.z[rows] @ w.T                                                     # (m, C)
             self.g[rows] = g = logits.softmax(1)
             best = argmax_rows(g * c.log_best.exp())
             best_column = best.unsqueeze(1)
