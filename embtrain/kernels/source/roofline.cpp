@@ -14,8 +14,7 @@ constexpr int64_t LANES = 12;
 // table[id] += 1 for n rows of `dim` floats, `stride` floats apart.
 extern "C" EMBTRAIN_API int embtrain_roofline_rows(float* table, int64_t n_rows, int64_t dim, int64_t stride,
                                                  const int64_t* id, int64_t n) {
-    for (int64_t i = 0; i < n; ++i)
-        if (id[i] < 0 || id[i] >= n_rows) return OUT_OF_RANGE;
+    if (!all_within(id, n, n_rows)) return OUT_OF_RANGE;
     for (int64_t i = 0; i < n; ++i) {
         if (i + AHEAD < n) {
             const float* next = table + id[i + AHEAD] * stride;

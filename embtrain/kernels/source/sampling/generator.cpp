@@ -66,19 +66,24 @@ float log_g_at(const GeneratorTask& t, int64_t y, int64_t row) {
 // log g and p of n ids in one row, four at a time to share one horizontal sum.
 void log_g_and_p(const GeneratorTask& t, int64_t n, const int64_t* id, int64_t row, float* log_g, float* p) {
     const float *z = t.z + row * t.hidden, log_z = t.log_z[row];
-    int64_t j = 0;
-    for (; j + 4 <= n; j += 4) {
-        half part[4], within, mass;
+    half part[4], within, mass;
+    const auto group = [&](const int64_t* four, int64_t m) {  // the first m of 4 ids
         for (int64_t i = 0; i < 4; ++i) {
-            const GeneratorWord& word = t.word[id[j + i]];
+            const GeneratorWord& word = t.word[four[i < m ? i : 0]];
             part[i] = fold(products(t.w + word.klass * t.hidden, z, t.hidden));
             within[i] = word.log_within - log_z;
             mass[i] = word.p;
         }
-        store_half(log_g + j, sums(part[0], part[1], part[2], part[3]) + within);
+        return sums(part[0], part[1], part[2], part[3]) + within;
+    };
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) {
+        store_half(log_g + j, group(id + j, 4));
         store_half(p + j, mass);
     }
-    for (; j < n; ++j) log_g[j] = log_g_at(t, id[j], row), p[j] = t.word[id[j]].p;
+    if (j == n) return;
+    const half rest = group(id + j, n - j);
+    for (int64_t i = 0; j + i < n; ++i) log_g[j + i] = rest[i], p[j + i] = mass[i];
 }
 
 double unit_interval(uint64_t bits) { return double(bits >> 11) * 0x1.0p-53; }
@@ -155,16 +160,18 @@ int64_t class_at(const GeneratorTask& t, int64_t row, int64_t block, float share
     return block * WIDTH + inside;
 }
 
-// A column of an alias table of n columns; `moves`: -1 if its alias is drawn, else 0.
-struct AliasColumn { int64_t index, moves; };
+// A point in an alias table: its column, and its position inside the column in units of 2^-64.
+struct AliasPoint { int64_t column; uint64_t inside; };
 
-AliasColumn alias_column(uint64_t bits, int64_t n, const uint64_t* keep) {
+AliasPoint alias_point(uint64_t bits, int64_t n) {  // of n columns
     const auto product = (unsigned __int128)bits * uint64_t(n);
-    const int64_t index = int64_t(product >> 64);
-    return {index, -int64_t(uint64_t(product) >= keep[index])};
+    return {int64_t(product >> 64), uint64_t(product)};
 }
 
-int64_t select(int64_t a, int64_t b, int64_t moves) { return a ^ ((a ^ b) & moves); }
+// The id of a point. A mask, not a branch, because the outcome is unpredictable.
+int64_t alias_id(const AliasPoint& point, const uint64_t* keep, int64_t own, int64_t alias) {
+    return own ^ ((own ^ alias) & -int64_t(point.inside >= keep[point.column]));
+}
 
 }  // namespace
 
@@ -175,27 +182,36 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
                                                     int64_t k, int64_t by_noise, int probe, uint64_t seed, int64_t* ids,
                                                     int8_t* origin, float* log_g, float* log_q) {
     const GeneratorTask& t = *task;
-    for (int64_t i = 0; i < n_draws; ++i)
-        if (row[i] < 0 || row[i] >= t.n_rows) return OUT_OF_RANGE;
+    if (!all_within(row, n_draws, t.n_rows)) return OUT_OF_RANGE;
     const int64_t width = k + (probe != 0);
-    // negatives are queued per component, to avoid an unpredictable branch
+    // Negatives are queued per component, to avoid an unpredictable branch. What a negative reads next is prefetched,
+    // and read when the other negatives of the queue have got as far.
     PendingNegative pending_g[BATCH], pending_p[BATCH];
+    AliasPoint point_g[BATCH], point_p[BATCH];
     PendingNegative* const pending[2] = {pending_g, pending_p};
     int64_t n_pending[2] = {0, 0};
     const auto flush_generator = [&] {
         uint64_t u[BATCH];
         float share[BATCH];
         int64_t block[BATCH];
-        for (int64_t i = 0; i < n_pending[0]; ++i) u[i] = u64_at(seed, pending_g[i].counter);
-        find_blocks(t, n_pending[0], pending_g, u, block, share);
-        for (int64_t i = 0; i < n_pending[0]; ++i) {
-            const int64_t to = pending_g[i].to, c = class_at(t, pending_g[i].row, block[i], share[i], log_g + to);
-            const int64_t a = t.first[c];
-            const AliasColumn column =
-                alias_column(u64_at(seed, pending_g[i].counter + 1), t.first[c + 1] - a, t.keep + a);
-            ids[to] = select(t.member[a + column.index], t.instead[a + column.index], column.moves);
+        const int64_t n = n_pending[0];
+        for (int64_t i = 0; i < n; ++i) u[i] = u64_at(seed, pending_g[i].counter);
+        find_blocks(t, n, pending_g, u, block, share);
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t c = class_at(t, pending_g[i].row, block[i], share[i], log_g + pending_g[i].to);
+            const int64_t begin = t.first[c];
+            point_g[i] = alias_point(u64_at(seed, pending_g[i].counter + 1), t.first[c + 1] - begin);
+            const int64_t at = point_g[i].column += begin;
+            __builtin_prefetch(t.keep + at);
+            __builtin_prefetch(t.member + at);
+            __builtin_prefetch(t.instead + at);
         }
-        for (int64_t i = 0; i < n_pending[0]; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t at = point_g[i].column;
+            const int64_t y = ids[pending_g[i].to] = alias_id(point_g[i], t.keep, t.member[at], t.instead[at]);
+            __builtin_prefetch(t.word + y);
+        }
+        for (int64_t i = 0; i < n; ++i) {
             const int64_t to = pending_g[i].to;
             const GeneratorWord& word = t.word[ids[to]];
             origin[to] = GENERATOR, log_g[to] += word.log_within, log_q[to] = word.p;
@@ -203,11 +219,18 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
         n_pending[0] = 0;
     };
     const auto flush_noise = [&] {
-        for (int64_t i = 0; i < n_pending[1]; ++i) {
-            const AliasColumn column = alias_column(u64_at(seed, pending_p[i].counter), t.n_ids, t.accept);
-            ids[pending_p[i].to] = select(column.index, t.alias[column.index], column.moves);
+        const int64_t n = n_pending[1];
+        for (int64_t i = 0; i < n; ++i) {
+            point_p[i] = alias_point(u64_at(seed, pending_p[i].counter), t.n_ids);
+            __builtin_prefetch(t.accept + point_p[i].column);
+            __builtin_prefetch(t.alias + point_p[i].column);
         }
-        for (int64_t i = 0; i < n_pending[1]; ++i) {
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t at = point_p[i].column;
+            const int64_t y = ids[pending_p[i].to] = alias_id(point_p[i], t.accept, at, t.alias[at]);
+            __builtin_prefetch(t.word + y);
+        }
+        for (int64_t i = 0; i < n; ++i) {
             const int64_t to = pending_p[i].to, y = ids[to];
             origin[to] = NOISE, log_g[to] = log_g_at(t, y, pending_p[i].row), log_q[to] = t.word[y].p;
         }
@@ -243,10 +266,12 @@ extern "C" EMBTRAIN_API int embtrain_generator_density(const GeneratorTask* task
                                                        const int64_t* id,
                                                  const int64_t* row, float* log_g, float* log_q) {
     const GeneratorTask& t = *task;
+    if (!all_within(row, n, t.n_rows) || !all_within(id, start[n], t.n_ids)) return OUT_OF_RANGE;
     for (int64_t i = 0; i < n; ++i) {
-        if (row[i] < 0 || row[i] >= t.n_rows) return OUT_OF_RANGE;
-        for (int64_t j = start[i]; j < start[i + 1]; ++j)
-            if (id[j] < 0 || id[j] >= t.n_ids) return OUT_OF_RANGE;
+        if (i + AHEAD < n) {
+            __builtin_prefetch(t.z + row[i + AHEAD] * t.hidden);
+            for (int64_t j = start[i + AHEAD]; j < start[i + AHEAD + 1]; ++j) __builtin_prefetch(t.word + id[j]);
+        }
         log_g_and_p(t, start[i + 1] - start[i], id + start[i], row[i], log_g + start[i], log_q + start[i]);
     }
     mixture(t, start[n], log_g, log_q);

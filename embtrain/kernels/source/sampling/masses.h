@@ -54,8 +54,6 @@ constexpr int64_t BLOCK = 16;   // weights per block sum; a multiple of W
 constexpr int64_t CHUNK = 512;  // products added in float32 before they are added to a double
 constexpr int64_t LINE = 16;    // floats of a cache line
 
-inline bool out_of_range(int64_t x, int64_t n) { return x < 0 || x >= n; }
-
 inline double uniform01(uint64_t stream, int64_t i) { return double(u64_at(stream, uint64_t(i)) >> 11) * 0x1p-53; }
 
 // h·r of H vectors h and 4 / H rows r, ordered by h.

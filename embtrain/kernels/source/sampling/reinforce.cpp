@@ -22,6 +22,7 @@ constexpr int8_t NOISE = 0, GENERATOR = 1;  // as in embtrain/common/types.py
 // critic: the last negative, or the mean of the other negatives of the batch; else `baseline`
 constexpr int64_t LAST = 1, OTHERS = 2;
 
+constexpr int64_t AHEAD = 8;                 // draws between the current one and the one whose rows are prefetched
 constexpr int64_t BATCH = 128;               // negatives summed in float before they are added to a double
 
 struct Sums {  // n_generator, n_used, n_noise, n_clipped, n_false_negatives, cost, cost2, advantage, advantage2
@@ -38,8 +39,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_
                                                const float* log_g, const float* cost, const float* wrong, float* a,
                                                Sums* sums) {
     const int64_t cells = n * k;
-    for (int64_t i = 0; i < cells; ++i)
-        if (id[i] < 0 || id[i] >= n_ids) return OUT_OF_RANGE;
+    if (!all_within(id, cells, n_ids)) return OUT_OF_RANGE;
     const float centre = float(spec->centre), inverse_scale = float(1.0 / spec->scale), penalty = float(spec->penalty);
     const float clip = float(spec->clip), importance = spec->importance ? 1.0f : 0.0f;
     const auto reward = [&](int64_t i) {
@@ -58,6 +58,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_
     int64_t last = k - 1;  // the last negative of the current row
     for (int64_t begin = 0; begin < cells; begin += BATCH) {
         const int64_t m = std::min(BATCH, cells - begin);
+        for (int64_t i = begin + BATCH; i < std::min(begin + 2 * BATCH, cells); ++i) __builtin_prefetch(word + id[i]);
         for (int64_t i = 0; i < m; ++i) on[i] = origin[begin + i] == GENERATOR ? 1.0f : 0.0f;
         for (int64_t i = 0; i < m; ++i) off[i] = origin[begin + i] == NOISE ? 1.0f : 0.0f;
         for (int64_t i = 0; i < m; ++i) p[i] = word[id[begin + i]].p;
@@ -107,14 +108,18 @@ extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const GeneratorTask* task
                                                        int64_t k, const int64_t* ids, const float* a, float* into_w,
                                                        float* into_z, float* total, float* count) {
     const GeneratorTask& t = *task;
-    for (int64_t i = 0; i < n_draws; ++i) {
-        if (row[i] < 0 || row[i] >= t.n_rows) return OUT_OF_RANGE;
-        for (int64_t j = 0; j < k; ++j)
-            if (ids[i * k + j] < 0 || ids[i * k + j] >= t.n_ids) return OUT_OF_RANGE;
-    }
+    if (!all_within(row, n_draws, t.n_rows) || !all_within(ids, n_draws * k, t.n_ids)) return OUT_OF_RANGE;
     float part[BATCH];
     int64_t place[BATCH];
     for (int64_t i = 0; i < n_draws; ++i) {
+        if (i + AHEAD < n_draws) {
+            const int64_t next = row[i + AHEAD];
+            __builtin_prefetch(t.z + next * t.hidden);
+            __builtin_prefetch(into_z + next * t.hidden, 1);
+            __builtin_prefetch(total + next, 1);
+            __builtin_prefetch(count + next, 1);
+            for (int64_t j = 0; j < std::min(k, BATCH); ++j) __builtin_prefetch(t.word + ids[(i + AHEAD) * k + j]);
+        }
         const float* z = t.z + row[i] * t.hidden;
         float* dz = into_z + row[i] * t.hidden;
         float row_total = total[row[i]];

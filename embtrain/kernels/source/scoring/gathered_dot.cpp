@@ -76,9 +76,7 @@ void each(const float* c, const int64_t* ids, int64_t stride, int64_t d, int64_t
 
 // Check that all n ids are in 0..rows-1.
 extern "C" EMBTRAIN_API int embtrain_gathered_dot_check(const int64_t* ids, int64_t n, int64_t rows) {
-    bool bad = false;
-    for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)ids[i] >= (uint64_t)rows;
-    return bad ? OUT_OF_RANGE : OK;
+    return all_within(ids, n, rows) ? OK : OUT_OF_RANGE;
 }
 
 // s and, unless null, n (B, K) for rows begin..end of h (B, d) and ids (B, k). Rows of c are `stride` floats apart.

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/core.h"
+
 namespace {
 
 // A row predicts one end of a pair from the other: the concept g, the target and k negatives are rows of one table.
@@ -15,12 +17,6 @@ template <class Real> struct PairTask {
     float *scores;                   // (n_rows, k), or null
     int64_t n, stride, dim, n_rows, n_draws, k, share, weight_stride, n_false_negatives, mask_target;
 };
-
-inline bool all_within(const int64_t* id, int64_t n, int64_t size) {
-    uint64_t bad = 0;
-    for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
-    return (int64_t)bad >= 0;
-}
 
 // Whether all ids are rows of the table, and the false negatives ascend.
 template <class Real> bool is_valid(const PairTask<Real>& t) {

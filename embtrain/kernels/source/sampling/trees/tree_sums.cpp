@@ -65,8 +65,7 @@ private:
 extern "C" EMBTRAIN_API int embtrain_tree_sums_add(const TreeTask* task, int64_t level, const int64_t* nodes, int64_t n,
                                                    int64_t n_nodes) {
     if (out_of_range(level, task->levels - 1)) return OUT_OF_RANGE;
-    if (std::any_of(nodes, nodes + n,
-                    [n_nodes](int64_t node) { return out_of_range(node, n_nodes); })) return OUT_OF_RANGE;
+    if (!all_within(nodes, n, n_nodes)) return OUT_OF_RANGE;
     Sums sums(*task);
     if (sums.failed()) return NO_MEMORY;
     sums.add(level, nodes, n);
@@ -76,8 +75,7 @@ extern "C" EMBTRAIN_API int embtrain_tree_sums_add(const TreeTask* task, int64_t
 // Recompute all nodes above places (n), in ascending order, of the last level, which has n_places.
 extern "C" EMBTRAIN_API int embtrain_tree_sums_above(const TreeTask* task, const int64_t* places, int64_t n,
                                                      int64_t n_places) {
-    if (std::any_of(places, places + n,
-                    [n_places](int64_t place) { return out_of_range(place, n_places); })) return OUT_OF_RANGE;
+    if (!all_within(places, n, n_places)) return OUT_OF_RANGE;
     Sums sums(*task);
     Arena arena;
     int64_t* nodes = arena.allocate<int64_t>(n);

@@ -6,13 +6,6 @@
 
 namespace {
 
-// Whether all n ids are in [0, size). Branch-free: the sign of id | (size-1-id) shows it.
-bool all_within(const int64_t* id, int64_t n, int64_t size) {
-    uint64_t bad = 0;
-    for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
-    return (int64_t)bad >= 0;
-}
-
 bool is_rising(const int64_t* x, int64_t n, int64_t min_step) {
     bool is_valid = true;
     for (int64_t i = 0; i + 1 < n; ++i) is_valid &= x[i] <= x[i + 1] - min_step;

@@ -5,12 +5,6 @@
 
 namespace {
 
-bool all_within(const int64_t* id, int64_t n, int64_t size) {
-    uint64_t bad = 0;
-    for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
-    return (int64_t)bad >= 0;
-}
-
 bool is_sorted(const int64_t* x, int64_t n) {
     bool is_valid = true;
     for (int64_t i = 0; i + 1 < n; ++i) is_valid &= x[i] <= x[i + 1];
