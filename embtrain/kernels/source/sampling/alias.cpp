@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr int64_t PART = 256;  // draws whose columns are computed before the tables are read
+constexpr int64_t PART = 32;  // draws whose columns are computed before the tables are read
 
 // The words of u v, v < 2^31.
 struct Product { uint64_t high, low; };
