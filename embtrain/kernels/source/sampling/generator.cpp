@@ -20,7 +20,7 @@ constexpr int64_t AHEAD = 8;    // draws between the current one and the one who
 constexpr int64_t MOST_AHEAD = 128;  // of them; a search in a longer row reads few of its lines
 constexpr int8_t NOISE = 0, GENERATOR = 1, PROBE = 2;  // as in embtrain/common/types.py
 
-vec products(const float* a, const float* b, int64_t n) {  // the sum of the lanes is a · b
+vec long_products(const float* a, const float* b, int64_t n) {
     vec x{}, y{};
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W) {
@@ -33,6 +33,11 @@ vec products(const float* a, const float* b, int64_t n) {  // the sum of the lan
     }
     if (i < n) y += load_first(a + i, n - i) * load_first(b + i, n - i);
     return x + y;
+}
+
+// The sum of the lanes is a · b.
+inline vec products(const float* a, const float* b, int64_t n) {
+    return n == W ? load(a) * load(b) : long_products(a, b, n);
 }
 
 // log q of n ids from their log g and p; overwrites p.
