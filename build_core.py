@@ -34,9 +34,7 @@ except ImportError:  # run by hand in a checkout
 ROOT = Path(__file__).resolve().parent
 COMPILERS = ("c++", "g++", "clang++")
 
-# Functions begin at a cache line, so that the speed of one does not depend on the length of those before it.
-COMPILE = ["-std=c++17", "-O3", "-falign-functions=64", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast", "-Wall",
-           "-Wextra"]
+COMPILE = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast", "-Wall", "-Wextra"]
 # x86-64-v2 to -v4 as single flags, for compilers without these names. One library per level: in one library the linker
 # would merge templates of different levels.
 V2 = ["-mssse3", "-msse4.2", "-mpopcnt", "-mcx16"]

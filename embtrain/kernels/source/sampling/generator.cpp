@@ -71,7 +71,7 @@ float log_g_at(const GeneratorTask& t, int64_t y, int64_t row) {
 // log g and p of n ids in one row, four at a time to share one horizontal sum.
 void log_g_and_p(const GeneratorTask& t, int64_t n, const int64_t* id, int64_t row, float* log_g, float* p) {
     const float *z = t.z + row * t.hidden, log_z = t.log_z[row];
-    half part[4], within, mass;
+    half part[4], within{}, mass{};
     const auto group = [&](const int64_t* four, int64_t m) {  // the first m of 4 ids
         for (int64_t i = 0; i < 4; ++i) {
             const GeneratorWord& word = t.word[four[i < m ? i : 0]];
@@ -90,8 +90,6 @@ void log_g_and_p(const GeneratorTask& t, int64_t n, const int64_t* id, int64_t r
     const half rest = group(id + j, n - j);
     for (int64_t i = 0; j + i < n; ++i) log_g[j + i] = rest[i], p[j + i] = mass[i];
 }
-
-double unit_interval(uint64_t bits) { return double(bits >> 11) * 0x1.0p-53; }
 
 // Number of the BUNDLE numbers at x that are <= y.
 int64_t not_above(const uint32_t* x, uint32_t y) {
@@ -189,17 +187,17 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
     const GeneratorTask& t = *task;
     if (!all_within(row, n_draws, t.n_rows)) return OUT_OF_RANGE;
     const int64_t width = k + (probe != 0);
+    const auto noise_below = uint64_t(std::ceil(t.mix * 0x1p53));     // λ for the upper 53 bits of a number
     // Negatives are queued per component, to avoid an unpredictable branch. What a negative reads next is prefetched,
     // and read when the other negatives of the queue have got as far.
     PendingNegative pending_g[BATCH], pending_p[BATCH];
     AliasPoint point_g[BATCH], point_p[BATCH];
-    PendingNegative* const pending[2] = {pending_g, pending_p};
-    int64_t n_pending[2] = {0, 0};
+    int64_t n_g = 0, n_p = 0;
     const auto flush_generator = [&] {
         uint64_t u[BATCH];
         float share[BATCH];
         int64_t block[BATCH];
-        const int64_t n = n_pending[0];
+        const int64_t n = n_g;
         for (int64_t i = 0; i < n; ++i) u[i] = u64_at(seed, pending_g[i].counter);
         find_blocks(t, n, pending_g, u, block, share);
         for (int64_t i = 0; i < n; ++i) {
@@ -221,10 +219,10 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
             const GeneratorWord& word = t.word[ids[to]];
             origin[to] = GENERATOR, log_g[to] += word.log_within, log_q[to] = word.p;
         }
-        n_pending[0] = 0;
+        n_g = 0;
     };
     const auto flush_noise = [&] {
-        const int64_t n = n_pending[1];
+        const int64_t n = n_p;
         for (int64_t i = 0; i < n; ++i) {
             point_p[i] = alias_point(u64_at(seed, pending_p[i].counter), t.n_ids);
             __builtin_prefetch(t.accept + point_p[i].column);
@@ -239,7 +237,7 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
             const int64_t to = pending_p[i].to, y = ids[to];
             origin[to] = NOISE, log_g[to] = log_g_at(t, y, pending_p[i].row), log_q[to] = t.word[y].p;
         }
-        n_pending[1] = 0;
+        n_p = 0;
     };
     for (int64_t i = 0; i < n_draws; ++i) {
         const int64_t r = row[i];
@@ -251,10 +249,11 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
         }
         for (int64_t j = 0; j < k; ++j) {
             const uint64_t counter = 3 * uint64_t(i * k + j);
-            const bool noise = by_noise < 0 ? unit_interval(u64_at(seed, counter)) < t.mix : j < by_noise;
-            pending[noise][n_pending[noise]++] = {r, i * width + j, counter + 1};
-            if (n_pending[0] == BATCH) flush_generator();
-            if (n_pending[1] == BATCH) flush_noise();
+            const bool is_noise = by_noise < 0 ? u64_at(seed, counter) >> 11 < noise_below : j < by_noise;
+            pending_g[n_g] = pending_p[n_p] = {r, i * width + j, counter + 1};   // in both queues, kept in one
+            n_g += !is_noise, n_p += is_noise;
+            if (n_g == BATCH) flush_generator();
+            if (n_p == BATCH) flush_noise();
         }
         if (!probe) continue;
         const int64_t to = i * width + k, y = t.greedy[r];
