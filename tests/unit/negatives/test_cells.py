@@ -532,11 +532,10 @@ def test_rows_drawn_by_slices_equal_rows_drawn_at_once(monkeypatch):
         assert whole.draw_id is parts.draw_id or torch.equal(whole.draw_id, parts.draw_id)
 
 
-@looped("step, cuts", [(1, [2, 3, 7]), (2, [2, 3, 7]), (3, [3, 7]), (4, [3, 7]), (7, [7]),
-                           (5, [3, 7]), (6, [3, 7]), (9, [7])])
-def test_slice_ends_at_a_window(step, cuts):
-    window = torch.tensor([4, 4, 5, 9, 9, 9, 9])
-    assert list(sampler._window_slices(window, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
+@looped("step, cuts", [(1, [2, 3, 7]), (2, [3, 7]), (3, [7]), (4, [7])])
+def test_slice_has_whole_draws(step, cuts):
+    draw_id = torch.tensor([4, 4, 5, 9, 9, 9, 9])
+    assert list(sampler._draw_slices(draw_id, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
 
 
 @pytest.mark.parametrize(("case", "settings", "says"), [

@@ -30,6 +30,7 @@ struct CellTask {  // the same order in embtrain/kernels/sampling/cells.py
 namespace {
 
 constexpr int64_t AHEAD = 64;      // rows prefetched ahead of the one being scored
+constexpr int64_t REQUESTS_AHEAD = 16;  // requests between the current one and the prefetched one; they are scattered
 
 // Prefetches the rows of the coming requests in their order, each cell once.
 template <class Rows> class RowPrefetcher {
@@ -120,11 +121,16 @@ class TableRows {
                     for (int q = 0; q < Q; ++q) s[q][l] += load(h[q] + i) * y;
                     if constexpr (LENGTHS) square[l] += y * y;
                 }
-            // as vectors too: the last bits must not depend on the other queries
-            for (int l = 0; i < d && l < 4; ++l) {
-                const vec y = load_tail(c[l], d, i);
-                for (int q = 0; q < Q; ++q) s[q][l] += load_tail(h[q], d, i) * y;
-                if constexpr (LENGTHS) square[l] += y * y;
+            // As vectors too: the last bits must not depend on the other queries. A condition of the loop would keep s
+            // in memory.
+            if (i < d) {
+                vec x[Q];
+                for (int q = 0; q < Q; ++q) x[q] = load_tail(h[q], d, i);
+                for (int l = 0; l < 4; ++l) {
+                    const vec y = load_tail(c[l], d, i);
+                    for (int q = 0; q < Q; ++q) s[q][l] += x[q] * y;
+                    if constexpr (LENGTHS) square[l] += y * y;
+                }
             }
             if constexpr (LENGTHS)
                 store_half(lengths_ + j,
@@ -267,6 +273,13 @@ inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_
         int64_t skip = -2;                                 // -2: masses not computed yet
         for (int64_t a = begin; a < end; ++a) {
             const int64_t i = requests[a].i;
+            if (a + REQUESTS_AHEAD < n) {
+                const int64_t coming = requests[a + REQUESTS_AHEAD].i;
+                __builtin_prefetch(wanted + coming);
+                __builtin_prefetch(place + coming, 1);
+                __builtin_prefetch(log_r + coming, 1);
+                if (without) __builtin_prefetch(without + coming);
+            }
             const int64_t slot = without ? without[i] - low : -1, excluded = slot >= 0 && slot < masses.n ? slot : -1;
             if (excluded != skip && !exp_masses(o, skip = excluded, masses)) return NOT_FINITE;
             const int64_t j = wanted[i] >= 0 ? wanted[i] - low

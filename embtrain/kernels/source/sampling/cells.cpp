@@ -85,6 +85,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
     double* log_target_cell = arena.allocate<double>(std::max(d.draws, d.rows));
     float* scaled = arena.allocate<float>(d.tau > 0 ? t.n_queries * t.dim : 0);
     float* computed = arena.allocate<float>(d.mean ? t.n_queries * t.cells : 0);
+    float* interleaved = arena.allocate<float>(d.mean ? ROWS * t.dim : 0);
     int64_t* needed = arena.allocate<int64_t>(t.n_queries);
     int64_t* draw_queries = arena.allocate<int64_t>(d.draws);          // the query of each draw
     int64_t* row_queries = arena.allocate<int64_t>(d.rows);            // and of each row
@@ -108,7 +109,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
     if (d.mean) {
         int64_t n_needed = 0;
         for (int64_t q = 0; q < t.n_queries; ++q) if (needed[q]) needed[n_needed++] = q;
-        log_masses(d.mean, d.log_size, t.cells, t.dim, t.h, needed, n_needed, computed);
+        log_masses(d.mean, d.log_size, t.cells, t.dim, t.h, needed, n_needed, interleaved, computed);
     }
     const float* log_mass = d.mean ? computed : d.log_mass;
     int status = OK;

@@ -74,8 +74,10 @@ class CellSampler:
 
         if n <= step:
             return draw_rows(query)
-        slices = _window_slices(query.windows(), step) if self.rules.by_window else _slices(n, step)
-        return _concat_draws(query, slices, draw_rows)
+        if not self.rules.by_window:
+            return _concat_draws(query, _slices(n, step), draw_rows)
+        query_id = torch.arange(n, device=query.target.device) if query.query_id is None else query.query_id
+        return _concat_draws(query, _draw_slices(_window_draw_ids(query, query_id), step), draw_rows)
 
     def log_prob(self, query: Query, ids: Tensor, view: ModelView) -> Tensor:
         """log q of ids (B, K), (B, K) float32; -inf for an excluded target."""
@@ -89,7 +91,7 @@ class CellSampler:
         return self.index.core(view) if self.rules.exact else None
 
     def _rows_per_chunk(self, k: int) -> int:
-        """Rows handled at once."""
+        """Rows, or draws of windows, handled at once: as many distinct queries at most."""
         return max(1, min(MAX_ROWS, MAX_SCORES // max(self.index.n_cells, k)))
 
     def _draw_ids(self, query: Query, query_id: Tensor) -> tuple[Tensor, Tensor]:
@@ -203,16 +205,8 @@ def _slices(n: int, step: int) -> list[slice]:
     return [slice(i, min(n, i + step)) for i in range(0, max(n, 1), step)]
 
 
-def _window_slices(window: Tensor, step: int) -> Iterator[slice]:
-    """Slices of at most `step` rows, or one window, that end where a window (B,) ends.
-
-    The rows of a window share a draw.
-    """
-    ends = [*(window[1:] != window[:-1]).nonzero().flatten().add(1).tolist(), len(window)]
-    begin = end = 0
-    for following in ends:
-        if following - begin > step and end > begin:
-            yield slice(begin, end)
-            begin = end
-        end = following
-    yield slice(begin, end)
+def _draw_slices(draw_id: Tensor, step: int) -> Iterator[slice]:
+    """Slices of the rows of at most `step` draws each; draw_id (B,): the draw of each row, ascending."""
+    ends = [0, *(draw_id[1:] != draw_id[:-1]).nonzero().flatten().add(1).tolist(), len(draw_id)]
+    for first in range(0, len(ends) - 1, step):
+        yield slice(ends[first], ends[min(first + step, len(ends) - 1)])
