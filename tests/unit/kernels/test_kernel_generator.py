@@ -206,6 +206,12 @@ def test_mismatched_arguments_are_rejected():
             kernel.density(t, invalid, row, start)
         with pytest.raises(IndexError):
             reinforce.collect(t, invalid[:, None], row, a, into)
+    two = np.repeat(ids, 2)
+    two[-1] = 60                                             # only the last id
+    with pytest.raises(IndexError):
+        kernel.density(t, two, row, np.arange(0, 101, 2))
+    with pytest.raises(IndexError):
+        reinforce.collect(t, two.reshape(50, 2), row, np.zeros((50, 2), np.float32), into)
     assert not any(x.any() for x in into)
     for offsets in (start + 1, start[::-1].copy(), np.concatenate([start[:-1], [51]])):
         with pytest.raises(ValueError, match="start"):
