@@ -86,7 +86,7 @@ class Query:
         """Return the distinct queries (Q rows) and the index of each example's query, (B,)."""
         if self.query_id is None:
             return self, torch.arange(len(self), device=self.target.device)
-        return self.rows(first_occurrence(self.query_id)), self.query_id
+        return replace(self, query_id=None).rows(first_occurrence(self.query_id)), self.query_id
 
 
 def first_occurrence(query_id: Tensor, n: int | None = None) -> Tensor:

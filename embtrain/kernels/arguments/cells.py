@@ -12,20 +12,20 @@ from embtrain.kernels.arguments.draws import A, DrawRequest
 from embtrain.kernels.core.binding import address, check_array, check_rows, fields
 
 MAX_DIM = 1 << 16   # values of a quantized row: MAX_PRODUCTS of source/sampling/int8.h
-PANEL = 16       # as in source/sampling/cell_masses.h
+PANEL = 16       # as in source/sampling/cells/weights.h
 
 
 class CellTask(ctypes.Structure):
-    """struct CellTask of source/sampling/cell_members.h."""
+    """struct CellTask of source/sampling/cells/members.h."""
 
     _fields_ = fields("table order start copy scale h", "dim pitch unit cells largest n_queries")
 
 
 class CellDrawTask(ctypes.Structure):
-    """struct CellDrawTask of source/sampling/cells.cpp."""
+    """struct CellDrawTask of source/sampling/cells/cells.cpp."""
 
     _fields_ = (*fields("log_mass mean log_size cell_of place_of h draw_query row_query target",
-                         "n_queries draws k rows exclude"),
+                         "n_queries draws k rows exclude by_columns"),
                 ("seed", ctypes.c_uint64), ("seed_inside", ctypes.c_uint64), ("first", ctypes.c_int64),
                 ("tau", ctypes.c_double))
 

@@ -5,7 +5,8 @@
     without a target t in the cell c_t:  M_{c_t} (1 - r_t) replaces M_{c_t}, and r is that of the others
 
 Masses are float32 of at least e^-87 times the largest, summed in float64. The reported q uses the masses of the draw.
-Request i uses number i of the streams of the seeds, so ids do not depend on threads, chunks or other requests.
+Request i uses number i of the streams of the seeds, so ids do not depend on threads, chunks or other requests. Calls
+with many requests for each cell sum scores in another order, which changes the last bits of log q.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from embtrain.kernels.reference.sampling import cells as reference
 __all__ = ["MAX_DIM", "CellDrawRequest", "CellLayout", "CellMembers", "draw", "draw_into", "inside"]
 
 GRAIN = 1024     # requests per thread that pay for the thread
+REQUESTS_FOR_COLUMNS = 16  # requests per cell that pay for storing its members by columns
 
 
 def draw(layout: CellLayout, request: CellDrawRequest[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int],
@@ -62,11 +64,14 @@ def draw_into(output: DrawOutput, layout: CellLayout, request: CellDrawRequest[A
     if (library := layout.members.compiled or core()) is None:
         raise ValueError("cells: no compiled core is available; use draw")
 
+    by_columns = n * k >= REQUESTS_FOR_COLUMNS * members_task.cells      # of all threads, so that it changes no bits
+
     def part(piece: CellDrawRequest, begin: int, piece_output: DrawOutput) -> None:
         task = CellDrawTask.from_buffer_copy(layout_task)
         if piece.log_mass is not None:
             task.log_mass, task.mean, task.log_size = address(piece.log_mass), None, None
         piece.fill(task, k, exclude, seeds, first + begin)
+        task.by_columns = by_columns
         raise_for_status("cells", library.embtrain_cells_draw(  # `call` would take part of a draw of microseconds
             byref(members_task), byref(task), *piece_output.pointers))
 

@@ -58,8 +58,9 @@ def _normalized(view: ModelView, c: Tensor) -> Tensor:
 
 def require_finite(x: Tensor, name: str) -> Tensor:
     """Return x. Raises UsageError if a number in it is not finite."""
-    # A number that is not finite makes the sum not finite; isfinite would allocate a mask as large as the table.
-    if not math.isfinite(x.sum(dtype=torch.float64)):
+    # A number that is not finite makes the sum not finite; isfinite would allocate a mask as large as the table. A sum
+    # in double takes longer, and is needed only where that of finite numbers is too large for the type.
+    if not math.isfinite(x.sum()) and not math.isfinite(x.sum(dtype=torch.float64)):
         raise UsageError(f"negatives.source: vectors of {name} are not finite, so nothing can be drawn; lower "
                          "train.lr, or set train.clip")
     return x

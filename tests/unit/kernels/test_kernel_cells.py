@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,6 +22,13 @@ from embtrain.kernels.sampling import cells as kernel
 from embtrain.kernels.sampling.cells import CellDrawRequest, CellLayout, CellMembers
 
 SEEDS = st.integers(0, 2 ** 64 - 1)
+
+
+@contextmanager
+def scoring(name: str, by_columns: bool) -> Iterator[None]:
+    """Draw with a core; the members of all cells, or of none, are stored by columns."""
+    with using(name), mock.patch.object(kernel, "REQUESTS_FOR_COLUMNS", 0 if by_columns else 1 << 40):
+        yield
 
 
 def layout(v: int, d: int, cells: int, unit: bool = True, seed: int = 0, spread: float = 1.0, copied: bool = False
@@ -102,22 +112,45 @@ def test_every_core_draws_like_the_reference(v: int, d: int, unit: bool, copied:
     request, exclude = draws(9, members, 4 if way == "all" else None), way == "without"
     ids, log_q, log_target = reference.draw(cell_layout(members), request, k, exclude, seeds, 5)
     for name in NATIVE:
-        with using(name):
-            result = kernel.draw(cell_layout(members), request, k, exclude, seeds, 5)
-        same = result[0] == ids
-        assert (~same).sum() <= 2, name                       # random numbers within rounding of a boundary
-        np.testing.assert_allclose(result[1][same], log_q[same], rtol=0, atol=1e-4)
-        np.testing.assert_allclose(result[2], log_target, rtol=0, atol=1e-4)
+        by_rows: list[np.ndarray] = []
+        for by_columns in (False, True):
+            with scoring(name, by_columns):
+                result = kernel.draw(cell_layout(members), request, k, exclude, seeds, 5)
+            same = result[0] == ids
+            assert (~same).sum() <= 2, name                       # random numbers within rounding of a boundary
+            np.testing.assert_allclose(result[1][same], log_q[same], rtol=0, atol=1e-4)
+            np.testing.assert_allclose(result[2], log_target, rtol=0, atol=1e-4)
+            if copied and by_rows:                               # int8 products are exact in any order
+                assert all(map(np.array_equal, by_rows, result)), name
+            by_rows = list(result)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_thousands_of_requests_are_drawn_like_the_reference(copied: bool) -> None:
+    members, random = layout(300, 9, 9, copied=copied), np.random.default_rng(3)
+    h, query_id, _ = requests(1200, members, 700)
+    request = CellDrawRequest(h, query_id, query_id, random.integers(0, 300, 1200),
+                              log_mass=random.normal(size=(700, 9)).astype(np.float32))
+    expected = reference.draw(cell_layout(members), request, 5, False, (6, 7), 0)
+    for name in NATIVE:
+        for by_columns in (False, True):
+            with scoring(name, by_columns):
+                result = kernel.draw(cell_layout(members), request, 5, False, (6, 7))
+            same = result[0] == expected[0]
+            assert (~same).sum() <= 2, name
+            np.testing.assert_allclose(result[1][same], expected[1][same], rtol=0, atol=1e-4)
+            np.testing.assert_allclose(result[2], expected[2], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("copied", [False, True])
-def test_reported_log_q_equals_plain_sums(name: str, exclude: bool, unit: bool, copied: bool) -> None:
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_reported_log_q_equals_plain_sums(name: str, exclude: bool, unit: bool, copied: bool, by_columns: bool) -> None:
     members = layout(120, 6, 7, unit, spread=0.5, copied=copied)
     request = draws(8, members)
-    with using(name):
+    with scoring(name, by_columns):
         ids, log_q, log_target = kernel.draw(cell_layout(members), request, 20, exclude, (1, 2))
     for row in range(8):
         full = plain_log_q(members, request, int(request.draw_query[row]))
@@ -237,7 +270,7 @@ def test_a_singleton_cell_without_its_candidate_has_no_mass(name: str) -> None:
     members = CellMembers(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
     zero, h = np.zeros(1, np.int64), np.ones((1, 3), np.float32)
     request = CellDrawRequest(h, zero, zero, zero, log_mass=np.zeros((1, 2), np.float32))
-    with using(name):
+    with scoring(name, True):
         place, log, left = kernel.inside(members, h, zero, zero, zero, None)
         excluded = kernel.inside(members, h, zero, zero, zero, zero)[1]
         ids, log_q, _ = kernel.draw(cell_layout(members), request, 50, True, (1, 2))
@@ -254,7 +287,8 @@ def test_no_draw_from_a_cell_whose_only_candidate_is_excluded(name: str) -> None
 
 
 @needs_core
-def test_ids_do_not_depend_on_threads_chunks_or_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_ids_do_not_depend_on_threads_chunks_or_other_rows(by_columns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 8)
     members = layout(500, 12, 9)
     h, query_id, cell = requests(61, members)
@@ -267,7 +301,7 @@ def test_ids_do_not_depend_on_threads_chunks_or_other_rows(monkeypatch: pytest.M
                                threads),
                 *kernel.draw(cell_layout(members), subset, 5, True, (3, 4), first, threads)]
 
-    with using(NATIVE[-1]):
+    with scoring(NATIVE[-1], by_columns):
         full = both(slice(0, 61), 0, 1)
         for threads in (2, 3, 64):
             assert all(map(np.array_equal, full, both(slice(0, 61), 0, threads)))
@@ -305,13 +339,28 @@ def test_masses_can_be_computed_from_cell_means(v: int, d: int, cells: int, rows
         np.testing.assert_allclose(result[2], log_target, rtol=0, atol=1e-4)
 
 
+@needs_core
+@pytest.mark.parametrize("k", [27, 28])
+def test_the_order_of_a_sum_does_not_depend_on_threads(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls with 16 requests for each cell sum by columns; the requests of all threads count."""
+    monkeypatch.setattr(kernel, "GRAIN", 8)
+    members, by_columns = layout(500, 12, 9), k == 28                  # 16 * 9 = 144 requests: 5 * 28 <= 140 < 6 * 28
+    request = draws(6 if by_columns else 5, members)
+    with using(NATIVE[-1]):
+        one, many = (kernel.draw(cell_layout(members), request, k, False, (3, 4), 0, threads) for threads in (1, 5))
+    with scoring(NATIVE[-1], by_columns):
+        forced = kernel.draw(cell_layout(members), request, k, False, (3, 4))
+    assert all(map(np.array_equal, one, many)) and all(map(np.array_equal, one, forced))
+
+
 @pytest.mark.parametrize("name", CORES)
-def test_table_rows_can_have_a_stride(name: str) -> None:
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_table_rows_can_have_a_stride(name: str, by_columns: bool) -> None:
     """The compiled engine pads rows; the padding must not be read."""
     members = layout(60, 5, 7)
     room = np.full((60, 16), np.nan, np.float32)
     room[:, :5] = members.table
-    with using(name):
+    with scoring(name, by_columns):
         result = [kernel.draw(cell_layout(subset), draws(9, subset), 4, True, (3, 4))
                   for subset in (members, replace(members, table=room[:, :5]))]
     assert all(map(np.array_equal, *result))

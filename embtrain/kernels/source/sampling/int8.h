@@ -139,7 +139,7 @@ inline float quantize_row(const float* x, int64_t n, uint8_t* b) {
 class QuantizedQueries {
   public:
     QuantizedQueries(const float* x, int64_t n, int64_t width)
-        : width_(width), y_(arena_.allocate<query_int>(n * width)), tail_(arena_.allocate<query_int>(n * STEP)),
+        : width_(width), y_(arena_.allocate<query_int>(n * width + 4)), tail_(arena_.allocate<query_int>(n * STEP)),
           scale_(arena_.allocate<float>(n)), zeros_(arena_.allocate<int64_t>(n)) {
         for (int64_t q = 0; !failed() && q < n; ++q) {
             query_int *const to = y_ + q * width, *const tail = tail_ + q * STEP;

@@ -82,7 +82,6 @@ template <int H = 1> inline void dots(const float* const* h, const float* const*
 template <bool ABSOLUTE = false> inline float largest(const float* x, int64_t n) {
     constexpr int64_t CHAINS = 4;                          // independent chains hide the latency of max
     const auto magnitude = [](vec y) { return ABSOLUTE ? abs_of(y) : y; };
-    const auto scalar_magnitude = [](float y) { return ABSOLUTE ? std::fabs(y) : y; };
     vec maxima[CHAINS], zeros[CHAINS] = {};
     for (int64_t l = 0; l < CHAINS; ++l) maxima[l] = magnitude(splat(x[0]));
     int64_t j = 0;
@@ -97,14 +96,15 @@ template <bool ABSOLUTE = false> inline float largest(const float* x, int64_t n)
         maxima[0] = most(magnitude(y), maxima[0]);
         zeros[0] += y - y;
     }
-    const vec tops = most(most(maxima[0], maxima[1]), most(maxima[2], maxima[3]));
-    float top = tops[0], not_finite = sum((zeros[0] + zeros[1]) + (zeros[2] + zeros[3]));
-    for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
-    for (; j < n; ++j) {
-        top = std::max(top, scalar_magnitude(x[j]));
-        not_finite += x[j] - x[j];
+    if (j < n) {
+        const vec y = lanes() < splat(int32_t(n - j)) ? load_first(x + j, n - j) : splat(x[0]);
+        maxima[1] = most(magnitude(y), maxima[1]);
+        zeros[1] += y - y;
     }
-    return top + not_finite;
+    const vec tops = most(most(maxima[0], maxima[1]), most(maxima[2], maxima[3]));
+    float top = tops[0];
+    for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
+    return top + sum((zeros[0] + zeros[1]) + (zeros[2] + zeros[3]));
 }
 
 template <class T> inline void prefetch(const T* p, int64_t n) {
@@ -117,7 +117,14 @@ constexpr int64_t BLOCKS = 4;   // blocks summed at once: independent chains hid
 inline void sum_blocks(const float* m, double* sums) {
     double4 total[BLOCKS] = {};
     for (int64_t i = 0; i < BLOCK; i += 4)
-        for (int64_t l = 0; l < BLOCKS; ++l) total[l] += __builtin_convertvector(load_half(m + l * BLOCK + i), double4);
+        for (int64_t l = 0; l < BLOCKS; ++l) {
+            const half x = load_half(m + l * BLOCK + i);
+#if defined(__AVX2__)
+            total[l] += (double4)_mm256_cvtps_pd((__m128)x);   // the compiler converts two numbers at a time
+#else
+            total[l] += __builtin_convertvector(x, double4);
+#endif
+        }
     for (int64_t l = 0; l < BLOCKS; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
 }
 
@@ -145,17 +152,19 @@ struct Masses {
     }
 
     // The index where u falls, never one of weight 0. If rounding puts u beyond the total, the last with a weight.
-    int64_t find(double u) const {
-        const int64_t b = std::min<int64_t>(std::upper_bound(ends, ends + blocks(), u) - ends, blocks() - 1);
-        double before = b ? ends[b - 1] : 0;
-        int64_t last = -1;
-        for (int64_t i = b * BLOCK; i < std::min(n, (b + 1) * BLOCK); ++i) {
-            if (m[i] <= 0) continue;
-            last = i;
-            if ((before += m[i]) > u) return i;
+    int64_t find(double u) const {                         // without branches that depend on u, which is random
+        const double* end = ends;
+        for (int64_t left = blocks(), lower; left > 1; left -= lower) {
+            lower = left / 2;
+            end += -int64_t(end[lower - 1] <= u) & lower;
         }
-        for (int64_t i = b * BLOCK; last < 0 && i-- > 0;) if (m[i] > 0) last = i;
-        return last;
+        const int64_t from = (end - ends) * BLOCK;
+        double sum = from ? end[-1] : 0;
+        int64_t i = from;
+        for (int64_t j = from; j < from + BLOCK; ++j) i += (sum += m[j]) <= u;
+        if (i < from + BLOCK) return i;
+        while (i > 0 && m[i - 1] <= 0) --i;
+        return i - 1;
     }
 
     // Σ_{j != i} m_j / Σ_j m_j, without cancellation if m_i is nearly the whole sum.
@@ -174,8 +183,28 @@ struct Request {
     bool operator<(const Request& other) const { return key != other.key ? key < other.key : i < other.i; }
 };
 
-inline void sort(Request* requests, int64_t n) {
-    if (!std::is_sorted(requests, requests + n)) std::sort(requests, requests + n);
+// Sorts requests that arrive in the order of i, many of them by digits of their keys. Returns false if memory is exhausted.
+inline bool sort(Request* requests, int64_t n) {
+    constexpr int64_t DIGIT_BITS = 11, DIGITS = int64_t(1) << DIGIT_BITS;
+    if (std::is_sorted(requests, requests + n)) return true;
+    if (n < 2 * DIGITS) {
+        std::sort(requests, requests + n);
+        return true;
+    }
+    Arena arena;
+    Request* from = requests;
+    Request* to = arena.allocate<Request>(n);
+    if (arena.failed()) return false;
+    int64_t top = 0;
+    for (int64_t a = 0; a < n; ++a) top |= requests[a].key;
+    for (int64_t shift = 0; shift < 63 && top >> shift; shift += DIGIT_BITS, std::swap(from, to)) {
+        int64_t begin[DIGITS + 1] = {};
+        for (int64_t a = 0; a < n; ++a) ++begin[(from[a].key >> shift) % DIGITS + 1];
+        for (int64_t digit = 0; digit < DIGITS; ++digit) begin[digit + 1] += begin[digit];
+        for (int64_t a = 0; a < n; ++a) to[begin[(from[a].key >> shift) % DIGITS]++] = from[a];
+    }
+    if (from != requests) std::copy_n(from, n, requests);
+    return true;
 }
 
 }  // namespace

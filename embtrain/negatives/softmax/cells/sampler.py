@@ -56,7 +56,7 @@ class CellSampler:
     def __init__(self, index: CellIndex, masses: CellMasses, rules: CellRules, rng: CounterRng):
         self.index, self.masses, self.rules, self.rng = index, masses, rules, rng
         self.torch_inside: DrawableInside = ScoresInside(index) if rules.exact else WeightsInside(index)
-        self.max_rows, self._buffers = self._rows_per_chunk(1), DrawBuffers()
+        self.max_rows, self._buffers = self._rows_per_chunk(index.n_cells), DrawBuffers()
         self._layout_cache: tuple[tuple[object, ...], kernel.CellLayout] | None = None
 
     def draw(self, query: Query, k: int, view: ModelView, with_target: bool = True) -> CellDraw:
@@ -66,7 +66,8 @@ class CellSampler:
         (B,). Without `with_target` these may be missing (0,): a target needs the scores of all members of its cell.
         """
         core = self._find_core(view)
-        n, step = len(query), self.max_rows
+        # The core computes linear masses for a few queries at a time.
+        n, step = len(query), self.max_rows if core is None or self._linear(query) is None else self._rows_per_chunk(k)
 
         def draw_rows(rows: Query) -> CellDraw:
             return self._draw_with_torch(rows, k, view) if core is None else \
@@ -84,15 +85,20 @@ class CellSampler:
         core = self._find_core(view)
         inside = self.torch_inside if core is None else CoreInside(self.index, core)
         return torch.cat([self._log_prob(query.rows(rows), ids[rows], view, inside)
-                          for rows in _slices(len(query), self._rows_per_chunk(ids.shape[1]))]).float()
+                          for rows in _slices(len(query), min(self.max_rows, self._rows_per_chunk(ids.shape[1])))]
+                         ).float()
 
     def _find_core(self, view: ModelView) -> CellCore | None:
         """The compiled sampler; None if PyTorch has to draw."""
         return self.index.core(view) if self.rules.exact else None
 
-    def _rows_per_chunk(self, k: int) -> int:
-        """Rows, or draws of windows, handled at once: as many distinct queries at most."""
-        return max(1, min(MAX_ROWS, MAX_SCORES // max(self.index.n_cells, k)))
+    def _linear(self, query: Query) -> tuple[Tensor, Tensor] | None:
+        """The lines of log M if the core computes it; else PyTorch does."""
+        return self.masses.linear_log_mass() if query.vector.dtype == torch.float32 else None
+
+    def _rows_per_chunk(self, width: int) -> int:
+        """Rows, or draws of windows, handled at once, with `width` numbers each: as many distinct queries at most."""
+        return max(1, min(MAX_ROWS, MAX_SCORES // width))
 
     def _draw_ids(self, query: Query, query_id: Tensor) -> tuple[Tensor, Tensor]:
         """Draw of each row (B,), and the first row of each draw (G,)."""
@@ -114,10 +120,10 @@ class CellSampler:
             row_query = as_flat(query_id[:len(target)])
         elif not with_target:
             row_query = as_flat(query.target[:0])
-        linear, tau, h, log_mass = self.masses.linear_log_mass(), 0.0, unique.vector, None
-        if linear is None or h.dtype != torch.float32:
+        linear, tau, h, log_mass = self._linear(unique), 0.0, unique.vector, None
+        if linear is None:
             h = inner_product.query_vectors(unique, view).float()
-            linear, log_mass = None, as_flat(self.masses.log_mass(h).float())
+            log_mass = as_flat(self.masses.log_mass(h).float())
         elif view.geometry == "cosine":
             tau = view.tau
         batch = kernel.CellDrawRequest(as_flat(h), draw_query, row_query, as_flat(target), tau, log_mass)

@@ -2,11 +2,11 @@
 // checks all arguments.
 //
 //     φ(h), ε(h) given, or of x = s h:  φ by Fourier features,  ε = floor e^{-(‖x‖² + L)/2}
-//     a block by the walk of tree_walk.h, a candidate in it by e^o (cell_members.h);   log q is the sum of both
+//     a block by the walk of tree_walk.h, a candidate in it by e^o (cells/members.h);   log q is the sum of both
 //     the target's w = π_t φ(h)·φ(c_t), or its share in the stored sums if a block is one candidate
 
 #include "sampling/trees/fourier.h"
-#include "sampling/cell_members.h"
+#include "sampling/cells/members.h"
 #include "sampling/trees/tree_walk.h"
 
 struct TreeDrawTask {              // the same order in embtrain/kernels/sampling/tree_draw.py
@@ -187,8 +187,8 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const CellT
     if (status == OK && members) {
         CellTask m = *members;
         m.h = queries.h, m.n_queries = queries.n;
-        status = inside(m, query_id, block, wanted, t.position, order, all, d.seed_inside, t.first, place, log_r,
-                        nullptr);
+        status = inside_by_rows(m, query_id, block, {wanted, t.position, d.seed_inside, t.first, place, log_r, nullptr},
+                                order, all);
     }
     if (status != OK) return status;
     for (int64_t j = 0; j < all; ++j) {

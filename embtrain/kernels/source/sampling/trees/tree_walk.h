@@ -116,7 +116,7 @@ template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, doub
         requests[i] = {t.query_id[i], i};
         q[i] = 1, log_q[i] = 0;
     }
-    sort(requests, t.n);
+    if (!sort(requests, t.n)) return NO_MEMORY;
     Children<Sums> children(t, sums);
     for (int64_t level = 0; level < t.levels; ++level, lowest /= t.fan) {
         const uint64_t stream = u64_at(t.seed, uint64_t(level));

@@ -46,26 +46,17 @@ template <int64_t R> inline void panel_products(int64_t rows, const float* panel
     panel_products<R>(panel, log_size, dim, x, out);
 }
 
-// log M = log n_c + h·μ_c for the given queries. Means are stored in panels, (cells / PANEL, dim, PANEL), and log n is
-// padded to match: the product needs no horizontal sum. x: scratch, (ROWS, dim).
-inline void log_masses(const float* panels, const float* log_size, int64_t cells, int64_t dim, const float* h,
-                       const int64_t* query_ids, int64_t n, float* x, float* out) {
-    const int64_t groups = (n + ROWS - 1) / ROWS;
-    for (int64_t g = 0; g < groups; ++g) {
-        const int64_t from = g * n / groups, rows = (g + 1) * n / groups - from;
-        float *to[ROWS], padded_row[ROWS][PANEL];
-        for (int64_t l = 0; l < rows; ++l) {
-            const float* const row = h + query_ids[from + l] * dim;
-            for (int64_t i = 0; i < dim; ++i) x[i * rows + l] = row[i];
-        }
-        const float* panel = panels;
-        for (int64_t c = 0; c < cells; c += PANEL, panel += dim * PANEL) {
-            const bool is_whole = c + PANEL <= cells;
-            for (int64_t l = 0; l < rows; ++l) to[l] = is_whole ? out + query_ids[from + l] * cells + c : padded_row[l];
-            panel_products<ROWS>(rows, panel, log_size + c, dim, x, to);
-            for (int64_t l = 0; !is_whole && l < rows; ++l)
-                std::copy_n(padded_row[l], cells - c, out + query_ids[from + l] * cells + c);
-        }
+// log M = log n_c + h·μ_c of at most ROWS queries h[0..rows-1], rows of the output `pitch` floats apart. Means are stored
+// in panels, (cells / PANEL, dim, PANEL), and log n is padded to match, as is the output: the product needs no horizontal
+// sum. x: scratch, (dim, ROWS).
+inline void log_masses(const float* panels, const float* log_size, int64_t cells, int64_t dim, const float* const* h,
+                       int64_t rows, float* x, float* out, int64_t pitch) {
+    float* to[ROWS];
+    for (int64_t l = 0; l < rows; ++l)
+        for (int64_t i = 0; i < dim; ++i) x[i * rows + l] = h[l][i];
+    for (int64_t c = 0; c < cells; c += PANEL, panels += dim * PANEL) {
+        for (int64_t l = 0; l < rows; ++l) to[l] = out + l * pitch + c;
+        panel_products<ROWS>(rows, panels, log_size + c, dim, x, to);
     }
 }
 

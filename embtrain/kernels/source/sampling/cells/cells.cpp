@@ -1,13 +1,13 @@
 // Draws a cell, a group of candidates, by its weight M, then a candidate in it by e^o. The wrapper
 // kernels/sampling/cells.py checks all arguments.
 //
-//     P(c) = M_c / Σ M,   M_c given, or n_c e^{h·μ_c};    inside the cell as in cell_members.h
+//     P(c) = M_c / Σ M,   M_c given, or n_c e^{h·μ_c};    inside the cell as in members.h
 
-#include "sampling/cell_members.h"
+#include "sampling/cells/members.h"
 
 struct CellDrawTask {
     const float* log_mass;      // (n_queries, cells), or null: log_size + h·mean
-    const float* mean;          // (cells / PANEL, dim, PANEL), see cell_masses.h; padded with zeros
+    const float* mean;          // (cells / PANEL, dim, PANEL), see weights.h; padded with zeros
     const float* log_size;      // (cells, padded to whole panels)
     const int64_t* cell_of;     // (candidates)
     const int64_t* place_of;    // (candidates)
@@ -17,6 +17,7 @@ struct CellDrawTask {
     const int64_t* target;      // (rows)
     // exclude: draw i is among the candidates other than target i; then draws = rows
     int64_t n_queries, draws, k, rows, exclude;
+    int64_t by_columns;         // many queries for each cell: store its members by columns, see columns.h
     uint64_t seed, seed_inside;
     int64_t first;              // the number of the first draw
     double tau;                 // τ h / ‖h‖ replaces h, unless τ = 0
@@ -27,36 +28,76 @@ struct CellDrawTask {
 
 namespace {
 
-// Draws k cells for each of n rows, in proportion to their weights. With `rest`, the weight of the row's target cell is
-// multiplied by it. log_target_cell: the log share of the target cell at full weight. target_cell may be null.
-int choose(const float* log_masses, int64_t cells, const int64_t* query_ids, const int64_t* target_cell,
-           const double* rest,
-           int64_t n, int64_t k, uint64_t seed, int64_t first, int64_t* cell, double* log_p, double* log_target_cell) {
+// log M of the queries of sorted requests, in their order. If they are computed, then for a few queries at a time: they
+// are read while they are in the cache.
+class LogMasses {
+  public:
+    LogMasses(Arena& arena, const CellDrawTask& d, const CellTask& t, const Request* requests, int64_t n)
+        : d_(d), t_(t), requests_(requests), end_(requests + n), pitch_(round_up(t.cells, PANEL)),
+          x_(arena.allocate<float>(ROWS * t.dim)), out_(arena.allocate<float>(d.mean ? ROWS * pitch_ : 0)) {
+        for (const Request* r = requests; d.mean && r < end_; ++r) left_ += is_first(r);
+    }
+
+    // log M of the query of `request`, the first with this query.
+    const float* of(const Request* request) {
+        if (!d_.mean) return d_.log_mass + request->key * t_.cells;
+        if (next_ == rows_) compute(request);
+        return out_ + next_++ * pitch_;
+    }
+
+    bool is_first(const Request* r) const { return r == requests_ || r->key != r[-1].key; }
+
+  private:
+    void compute(const Request* request) {
+        const float* h[ROWS];
+        const int64_t groups = (left_ + ROWS - 1) / ROWS;
+        rows_ = (left_ + groups - 1) / groups, left_ -= rows_, next_ = 0;
+        for (int64_t l = 0; l < rows_; ++request) if (is_first(request)) h[l++] = t_.h + request->key * t_.dim;
+        log_masses(d_.mean, d_.log_size, t_.cells, t_.dim, h, rows_, x_, out_, pitch_);
+    }
+
+    const CellDrawTask& d_;
+    const CellTask& t_;
+    const Request *requests_, *end_;
+    int64_t pitch_;
+    float *x_, *out_;
+    int64_t left_ = 0, rows_ = 0, next_ = 0;    // queries not computed yet, computed at once, and read of these
+};
+
+// For each draw, k cells in proportion to their weights, and the log shares of the target cells of the rows at full
+// weight. If each draw has a row, its target cell's weight is multiplied by `rest`, unless that is null.
+int choose(const CellDrawTask& d, const CellTask& t, const int64_t* draw_queries, const int64_t* row_queries,
+           const int64_t* target_cell, const double* rest, int64_t* cell, double* log_p, double* log_target_cell) {
+    const bool is_paired = d.draws == d.rows;              // else rows share draws, and their targets are requests too
+    const int64_t n = d.draws + (is_paired ? 0 : d.rows);
     Arena arena;
     Request* requests = arena.allocate<Request>(n);
-    Masses masses(arena, cells);
+    Masses masses(arena, t.cells);
     if (arena.failed()) return NO_MEMORY;
-    for (int64_t r = 0; r < n; ++r) requests[r] = {query_ids[r], r};
-    sort(requests, n);
+    for (int64_t i = 0; i < n; ++i) requests[i] = {i < d.draws ? draw_queries[i] : row_queries[i - d.draws], i};
+    if (!sort(requests, n)) return NO_MEMORY;
+    LogMasses log_masses(arena, d, t, requests, n);
+    if (arena.failed()) return NO_MEMORY;
     float* const m = masses.m;
-    for (int64_t a = 0; a < n; ++a) {
-        const int64_t r = requests[a].i;
-        const bool is_new_query = a == 0 || requests[a].key != requests[a - 1].key;
-        if (is_new_query && !exp_masses(log_masses + requests[a].key * cells, -1, masses)) return NOT_FINITE;
-        const float target_mass = target_cell ? m[target_cell[r]] : 0.f;
-        if (target_cell) log_target_cell[r] = log_share(target_mass, masses.total());
-        if (k && rest) {
-            m[target_cell[r]] = float(target_mass * rest[r]);
+    for (const Request* request = requests; request < requests + n; ++request) {
+        if (log_masses.is_first(request) && !exp_masses(log_masses.of(request), -1, masses)) return NOT_FINITE;
+        const bool is_draw = request->i < d.draws;
+        const int64_t i = request->i, row = is_paired ? i : i - d.draws;
+        const float target_mass = row >= 0 ? m[target_cell[row]] : 0.f;
+        if (row >= 0) log_target_cell[row] = log_share(target_mass, masses.total());
+        if (!is_draw) continue;
+        if (rest) {
+            m[target_cell[row]] = float(target_mass * rest[row]);
             masses.sum();
         }
         const double total = masses.total();
-        for (int64_t i = r * k; i < (r + 1) * k; ++i) {
-            cell[i] = masses.find(uniform01(seed, first * k + i) * total);
-            if (cell[i] < 0) return NOT_FINITE;
-            log_p[i] = log_share(m[cell[i]], total);
+        for (int64_t j = i * d.k; j < (i + 1) * d.k; ++j) {
+            cell[j] = masses.find(uniform01(d.seed, d.first * d.k + j) * total);
+            if (cell[j] < 0) return NOT_FINITE;
+            log_p[j] = log_share(m[cell[j]], total);
         }
-        if (k && rest) {
-            m[target_cell[r]] = target_mass;
+        if (rest) {
+            m[target_cell[row]] = target_mass;
             masses.sum();
         }
     }
@@ -79,60 +120,43 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
     int64_t* wanted = arena.allocate<int64_t>(all);
     int64_t* without = arena.allocate<int64_t>(all);
     int64_t* place = arena.allocate<int64_t>(all);
-    double* log_p = arena.allocate<double>(all);
+    double* log_p = arena.allocate<double>(n);
     double* log_r = arena.allocate<double>(all);
     double* rest = arena.allocate<double>(all);
-    double* log_target_cell = arena.allocate<double>(std::max(d.draws, d.rows));
+    double* log_target_cell = arena.allocate<double>(d.rows);
     float* scaled = arena.allocate<float>(d.tau > 0 ? t.n_queries * t.dim : 0);
-    float* computed = arena.allocate<float>(d.mean ? t.n_queries * t.cells : 0);
-    float* interleaved = arena.allocate<float>(d.mean ? ROWS * t.dim : 0);
-    int64_t* needed = arena.allocate<int64_t>(t.n_queries);
     int64_t* draw_queries = arena.allocate<int64_t>(d.draws);          // the query of each draw
     int64_t* row_queries = arena.allocate<int64_t>(d.rows);            // and of each row
     if (arena.failed()) return NO_MEMORY;
-    std::fill_n(needed, t.n_queries, 0);
     for (int64_t i = 0; i < d.draws; ++i) {
         draw_queries[i] = d.query_for_draw(i);
         if (out_of_range(draw_queries[i], t.n_queries)) return OUT_OF_RANGE;
-        needed[draw_queries[i]] = 1;
         for (int64_t j = i * d.k; j < (i + 1) * d.k; ++j) query_id[j] = draw_queries[i], wanted[j] = -1;
     }
     for (int64_t r = 0; r < d.rows; ++r) {
         const int64_t target = d.target[r];
         row_queries[r] = d.query_for_row(r);
         if (out_of_range(row_queries[r], t.n_queries) || out_of_range(target, candidates)) return OUT_OF_RANGE;
-        needed[row_queries[r]] = 1;
         query_id[n + r] = row_queries[r], cell[n + r] = d.cell_of[target], wanted[n + r] = d.place_of[target];
         if (d.exclude) std::fill_n(without + r * d.k, d.k, wanted[n + r]);
     }
     if (d.tau > 0) scale(t.h, t.n_queries, t.dim, d.tau, scaled), t.h = scaled;
-    if (d.mean) {
-        int64_t n_needed = 0;
-        for (int64_t q = 0; q < t.n_queries; ++q) if (needed[q]) needed[n_needed++] = q;
-        log_masses(d.mean, d.log_size, t.cells, t.dim, t.h, needed, n_needed, interleaved, computed);
-    }
-    const float* log_mass = d.mean ? computed : d.log_mass;
     int status = OK;
     const auto run_inside = [&](int64_t from, int64_t until) {
-        if (status == OK)
-            status = inside(t, query_id + from, cell + from, wanted + from, d.exclude && until == n ? without : nullptr,
-                            nullptr, until - from, d.seed_inside, d.first * d.k + from, place + from, log_r + from,
-                            d.exclude ? rest + from : nullptr);
+        if (status != OK) return;
+        const PlaceRequests out{wanted + from, d.exclude && until == n ? without : nullptr, d.seed_inside,
+                                d.first * d.k + from, place + from, log_r + from, d.exclude ? rest + from : nullptr};
+        status = d.by_columns ? inside_by_columns(t, query_id + from, cell + from, out, until - from)
+                              : inside_by_rows(t, query_id + from, cell + from, out, nullptr, until - from);
     };
     if (d.exclude) run_inside(n, all);
-    const bool is_paired = d.draws == d.rows;  // else rows share draws, and their targets are looked up separately
-    if (!is_paired && status == OK)
-        status = choose(log_mass, t.cells, row_queries, cell + n, nullptr, d.rows, 0, 0, 0, nullptr, nullptr,
-                        log_target_cell);
-    if (status == OK) std::copy_n(log_target_cell, is_paired ? 0 : d.rows, log_p + n);
     if (status == OK)
-        status = choose(log_mass, t.cells, draw_queries, is_paired ? cell + n : nullptr, d.exclude ? rest + n : nullptr,
-                        d.draws, d.k, d.seed, d.first, cell, log_p, log_target_cell);
+        status = choose(d, t, draw_queries, row_queries, cell + n, d.exclude ? rest + n : nullptr, cell, log_p,
+                        log_target_cell);
     run_inside(0, d.exclude ? n : all);
     if (status != OK) return status;
     for (int64_t i = 0; i < n; ++i) ids[i] = t.order[place[i]], log_q[i] = float(log_p[i] + log_r[i]);
-    for (int64_t r = 0; r < d.rows; ++r) log_target[r] =
-        float((is_paired ? log_target_cell[r] : log_p[n + r]) + log_r[n + r]);
+    for (int64_t r = 0; r < d.rows; ++r) log_target[r] = float(log_target_cell[r] + log_r[n + r]);
     return OK;
 }
 
@@ -149,5 +173,5 @@ extern "C" EMBTRAIN_API int embtrain_cells_inside(const CellTask* members, const
         if (slot != -1 && (slot < t.start[c] || slot >= t.start[c + 1])) return OUT_OF_RANGE;
         if (without && out_of_range(without[i], t.start[t.cells])) return OUT_OF_RANGE;
     }
-    return inside(t, query_id, cell, wanted, without, nullptr, n, seed, first, place, log_r, rest);
+    return inside_by_rows(t, query_id, cell, {wanted, without, seed, first, place, log_r, rest}, nullptr, n);
 }

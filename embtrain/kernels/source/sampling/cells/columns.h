@@ -1,0 +1,180 @@
+// Scores of a cell's members that are first stored by columns: products then need no horizontal sum, which pays if many
+// queries read a cell.
+#pragma once
+
+#include "sampling/cells/rows.h"
+
+namespace {
+
+// Members of a cell by columns of 32 bits: a coordinate of all members side by side, or four coordinates of int8.
+class Columns {
+  public:
+    Columns(Arena& arena, int64_t largest, int64_t columns)
+        : columns_(columns), x_(arena.allocate<float>(round_up(largest, W) * round_up(columns, 4))) {
+        if (!arena.failed()) std::fill_n(x_, round_up(largest, W) * round_up(columns, 4), 0.f);
+    }
+
+    // Stores n members. load(j, i): columns i to i + 3 of member j, as far as there are any.
+    template <class Load> void fill(int64_t n, Load load) {
+        width_ = round_up(n, W);
+        for (int64_t j = 0; j < n; j += 4) {
+            const int64_t last = n - 1;
+            float* to = x_ + j;
+            for (int64_t i = 0; i < columns_; i += 4, to += 4 * width_)
+                transpose(load(j, i), load(std::min(j + 1, last), i), load(std::min(j + 2, last), i),
+                          load(std::min(j + 3, last), i), to);
+        }
+    }
+
+    const float* at(int64_t member) const { return x_ + member; }
+    int64_t width() const { return width_; }               // members, rounded up to whole vectors
+
+    // Calls tile(V, j) for V vectors of members from j on, as a type, until all members are done.
+    template <class Tile> void for_tiles(Tile tile) const {
+        for (int64_t j = 0; j < width_;) {
+            const int64_t left = (width_ - j) / W, tiles = (left + VECS - 1) / VECS, vecs = (left + tiles - 1) / tiles;
+            call<VECS>(vecs, tile, j);
+            j += vecs * W;
+        }
+    }
+
+  private:
+    static constexpr int VECS = W == 16 ? 4 : 2;           // of a tile; with four queries its sums fit the registers
+
+    template <int V, class Tile> static void call(int64_t vecs, Tile tile, int64_t j) {
+        if constexpr (V > 1) if (vecs < V) return call<V - 1>(vecs, tile, j);
+        tile(std::integral_constant<int, V>(), j);
+    }
+
+    void transpose(half a, half b, half c, half d, float* to) const {
+        const half ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+        const half cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+        store_half(to, __builtin_shufflevector(ab, cd, 0, 1, 4, 5));
+        store_half(to + width_, __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
+        store_half(to + 2 * width_, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+        store_half(to + 3 * width_, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
+    }
+
+    const int64_t columns_;
+    float* const x_;               // (columns, width_)
+    int64_t width_ = 0;
+};
+
+// Four columns of a row with n more bytes; those beyond are 0.
+inline half load_columns(const void* p, int64_t n) {
+    half x = {};
+    if (n >= int64_t(sizeof x)) std::memcpy(&x, p, sizeof x);
+    else std::memcpy(&x, p, size_t(n));
+    return x;
+}
+
+// Scores with the current table.
+class TableColumns {
+  public:
+    static constexpr int QUERIES = 4;
+    TableColumns(Arena& arena, const CellTask& t)
+        : t_(t), columns_(arena, t.largest, t.dim), lengths_(arena.allocate<float>(t.largest + W)) {}
+    bool failed() const { return false; }
+    const float* row(int64_t place) const { return t_.table + t_.order[place] * t_.pitch; }
+
+    void enter(int64_t low, int64_t n, RowPrefetcher<TableColumns>& prefetcher) {
+        prefetcher.prefetch_rows(n);
+        columns_.fill(n, [&](int64_t j, int64_t i) {
+            return load_columns(row(low + j) + i, (t_.dim - i) * int64_t(sizeof(float)));
+        });
+        for (int64_t j = 0; t_.unit && j < columns_.width(); j += W) {
+            vec square = {};
+            for (int64_t i = 0; i < t_.dim; ++i) {
+                const vec x = load(columns_.at(j) + i * columns_.width());
+                square += x * x;
+            }
+            float squares[W];
+            store(squares, square);
+            for (int l = 0; l < W; l += 4) store_half(lengths_ + j + l, length(load_half(squares + l)));
+        }
+    }
+
+    template <int Q> void scores(const float* const* h, float* const* o) const {
+        columns_.for_tiles([&](auto vecs, int64_t j) {
+            constexpr int V = decltype(vecs)::value;
+            const int64_t width = columns_.width();
+            const float* c = columns_.at(j);
+            vec s[Q][V] = {};
+            for (int64_t i = 0; i < t_.dim; ++i, c += width)
+                for (int v = 0; v < V; ++v) {
+                    const vec x = load(c + v * W);
+                    for (int q = 0; q < Q; ++q) s[q][v] += splat(h[q][i]) * x;
+                }
+            for (int q = 0; q < Q; ++q)
+                for (int v = 0; v < V; ++v) {
+                    const int64_t to = j + v * W;
+                    store(o[q] + to, t_.unit ? s[q][v] / load(lengths_ + to) : s[q][v]);
+                }
+        });
+    }
+
+  private:
+    const CellTask& t_;
+    Columns columns_;
+    float* const lengths_;
+};
+
+#if defined(__AVX512VNNI__)
+// Scores with the int8 copy: the same integers as by rows, and so the same bits.
+class QuantizedColumns {
+  public:
+    static constexpr int QUERIES = 4;
+    QuantizedColumns(Arena& arena, const CellTask& t)
+        : t_(t), h_(t.h, t.n_queries, t.dim), columns_(arena, t.largest, (t.dim + 3) / 4),
+          scale_(arena.allocate<float>(t.largest + W)) {}
+    bool failed() const { return h_.failed(); }
+    const uint8_t* row(int64_t place) const { return t_.copy + place * t_.dim; }
+
+    void enter(int64_t low, int64_t n, RowPrefetcher<QuantizedColumns>& prefetcher) {
+        prefetcher.prefetch_rows(n);
+        std::copy_n(t_.scale + low, n, scale_);
+        columns_.fill(n, [&](int64_t j, int64_t i) { return load_columns(row(low + j) + 4 * i, t_.dim - 4 * i); });
+    }
+
+    template <int Q> void scores(const float* const* h, float* const* o) const {
+        const query_int* y[Q];
+        float scale[Q];
+        int32_t zeros[Q];
+        for (int q = 0; q < Q; ++q) {
+            const int64_t query = (h[q] - t_.h) / t_.dim;
+            y[q] = h_.row(query).y, scale[q] = h_.scale(query), zeros[q] = int32_t(h_.zeros(query));
+        }
+        columns_.for_tiles([&](auto vecs, int64_t j) {
+            constexpr int V = decltype(vecs)::value;
+            const int64_t width = columns_.width();
+            const float* c = columns_.at(j);
+            ivec s[Q][V] = {};
+            for (int64_t i = 0; i < t_.dim; i += 4, c += width)
+                for (int v = 0; v < V; ++v) {
+                    const int_sums b = (int_sums)load(c + v * W);
+                    for (int q = 0; q < Q; ++q) {
+                        int32_t four;
+                        std::memcpy(&four, y[q] + i, sizeof four);
+                        s[q][v] = (ivec)_mm512_dpbusd_epi32((int_sums)s[q][v], b, (int_sums)splat(four));
+                    }
+                }
+            for (int q = 0; q < Q; ++q)
+                for (int v = 0; v < V; ++v) {
+                    const int64_t to = j + v * W;
+                    store(o[q] + to, __builtin_convertvector(s[q][v] - splat(zeros[q]), vec) *
+                                     (scale[q] * load(scale_ + to)));
+                }
+        });
+    }
+
+  private:
+    const CellTask& t_;
+    const QuantizedQueries h_;
+    Columns columns_;
+    float* const scale_;           // of the cell scored last
+};
+#else
+using QuantizedColumns = QuantizedRows;    // without products of four int8 values at once columns gain nothing
+#endif
+
+}  // namespace
