@@ -10,6 +10,7 @@ import numpy as np
 
 from embtrain.kernels.arguments.draws import A, DrawRequest
 from embtrain.kernels.core.binding import address, check_array, check_rows, fields
+from embtrain.kernels.reference import ZERO_POINT, quantize
 
 MAX_DIM = 1 << 16   # values of a quantized row: MAX_PRODUCTS of source/sampling/int8.h
 PANEL = 16       # as in source/sampling/cells/weights.h
@@ -24,7 +25,7 @@ class CellTask(ctypes.Structure):
 class CellDrawTask(ctypes.Structure):
     """struct CellDrawTask of source/sampling/cells/cells.cpp."""
 
-    _fields_ = (*fields("log_mass mean log_size cell_of place_of h draw_query row_query target",
+    _fields_ = (*fields("log_mass mean mean_copy mean_scale log_size cell_of place_of h draw_query row_query target",
                          "n_queries draws k rows exclude by_columns"),
                 ("seed", ctypes.c_uint64), ("seed_inside", ctypes.c_uint64), ("first", ctypes.c_int64),
                 ("tau", ctypes.c_double))
@@ -82,28 +83,37 @@ class CellLayout:
     members: CellMembers
     cell_of: np.ndarray     # (V,) int64        the cell of each candidate (not checked)
     place_of: np.ndarray    # (V,) int64        its place (not checked)
-    mean: np.ndarray | None = None      # (C, d) float32
+    mean: np.ndarray | None = None      # (C, d) float32  quantized as h, row by row, if the members are copied
     log_size: np.ndarray | None = None  # (C,) float32
 
     @cached_property
-    def panels(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The means in panels of PANEL, (C / PANEL, d, PANEL), and log_size padded to match."""
+    def panels(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None, np.ndarray] | None:
+        """The means as in MeanPanels of source/sampling/cells/weights.h, in int8 too if the members are copied.
+
+        Means (C / PANEL, d, PANEL), their copy (C / PANEL, d / 4, PANEL, 4), its scales (C,) and log_size (C,), with C
+        padded to whole panels.
+        """
         if self.mean is None or self.log_size is None:
             return None
         cells, dim = len(self.members.start) - 1, self.members.table.shape[1]
         check_array("cells: mean", self.mean, np.float32, (cells, dim))
         check_array("cells: log_size", self.log_size, np.float32, (cells,))
-        n_padding = -cells % PANEL
-        rows = np.pad(self.mean, ((0, n_padding), (0, 0))).reshape(-1, PANEL, dim)
-        return np.ascontiguousarray(rows.transpose(0, 2, 1)), np.pad(self.log_size, (0, n_padding))
+        mean = np.pad(self.mean, ((0, -cells % PANEL), (0, 0)))
+        copy = scale = None
+        if self.members.copy is not None:
+            integers, scale = quantize(mean)
+            mean = (integers * scale[:, None]).astype(np.float32)
+            stored = np.pad((integers + ZERO_POINT).astype(np.uint8), ((0, 0), (0, -dim % 4)))
+            copy = np.ascontiguousarray(stored.reshape(-1, PANEL, stored.shape[1] // 4, 4).transpose(0, 2, 1, 3))
+        panels = np.ascontiguousarray(mean.reshape(-1, PANEL, dim).transpose(0, 2, 1))
+        return panels, copy, scale, np.pad(self.log_size, (0, -cells % PANEL))
 
     @cached_property
     def task(self) -> CellDrawTask:
         """The C++ struct without queries, validated once."""
         for name, x in (("cell_of", self.cell_of), ("place_of", self.place_of)):
             check_array(f"cells: {name}", x, np.int64, (len(self.members.order),))
-        mean, log_size = self.panels or (None, None)
-        return CellDrawTask(None, *map(address, (mean, log_size, self.cell_of, self.place_of)))
+        return CellDrawTask(None, *map(address, (*(self.panels or (None,) * 4), self.cell_of, self.place_of)))
 
 
 @dataclass(eq=False)

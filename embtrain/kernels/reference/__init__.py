@@ -36,7 +36,7 @@ def uniform01(seed: int, i: np.ndarray) -> np.ndarray:
     return (splitmix64(seed, i) >> np.uint64(11)).astype(np.float64) * 2.0 ** -53
 
 
-def quantize(x: np.ndarray) -> tuple[np.ndarray, float]:
-    """Quantize to z (n,) int64 in −127 … 127 and s, with x = s z up to half of s."""
-    scale = np.abs(x).max() / np.float32(127)
-    return np.rint(x / (scale if scale > 0 else np.float32(1))).astype(np.int64), float(scale)
+def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize rows x (..., n) to z (..., n) int64 in −127 … 127 and s (...), with x = s z up to half of s."""
+    scale = np.abs(x).max(-1) / np.float32(127)
+    return np.rint(x / np.where(scale > 0, scale, np.float32(1))[..., None]).astype(np.int64), scale

@@ -69,7 +69,7 @@ def draw_into(output: DrawOutput, layout: CellLayout, request: CellDrawRequest[A
     def part(piece: CellDrawRequest, begin: int, piece_output: DrawOutput) -> None:
         task = CellDrawTask.from_buffer_copy(layout_task)
         if piece.log_mass is not None:
-            task.log_mass, task.mean, task.log_size = address(piece.log_mass), None, None
+            task.log_mass, task.mean = address(piece.log_mass), None
         piece.fill(task, k, exclude, seeds, first + begin)
         task.by_columns = by_columns
         raise_for_status("cells", library.embtrain_cells_draw(  # `call` would take part of a draw of microseconds

@@ -78,6 +78,12 @@ def stored_tensors(*stores: RowStore | None) -> list[Tensor]:
     return [k.stored for k in present] + [k.scale for k in present if k.scale is not None]
 
 
+def rounded(x: Tensor) -> Tensor:
+    """Rows x (n, W) as numbers that int8 can represent, of the same type."""
+    integers, scale = quantize(x.float())
+    return (integers * scale.unsqueeze(1)).to(x.dtype)
+
+
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     """Integers (n, W) in −127 … 127 and scales s (n,), both float32.
 

@@ -27,7 +27,8 @@ def draw(layout: CellLayout, request: CellDrawRequest, k: int, exclude: bool, se
         h *= request.tau / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), 1e-12)
     if log_mass is None:
         assert layout.mean is not None and layout.log_size is not None
-        log_mass = layout.log_size + h @ layout.mean.T.astype(np.float64)                # (Q, C)
+        rounded_h, mean = (x if members.copy is None else rounded(x) for x in (h, layout.mean))
+        log_mass = layout.log_size + rounded_h @ mean.T.astype(np.float64)                # (Q, C)
     target_cell, target_place = layout.cell_of[request.target], layout.place_of[request.target]  # (B,) each
     _, log_r, rest = inside(members, h, request.row_query, target_cell, target_place, None, 0, 0)
     cell, log_q = np.empty((n, k), np.int64), np.empty((n, k))
@@ -45,6 +46,12 @@ def draw(layout: CellLayout, request: CellDrawRequest, k: int, exclude: bool, se
         log_target[r] = np.log(m[target_cell[r]] / m.sum()) + log_r[r]
     return (members.order[place].reshape(n, k), (log_q + log_inside.reshape(n, k)).astype(np.float32),
             log_target.astype(np.float32))
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """Rows x (n, d) in int8, as float64."""
+    integers, scale = quantize(x.astype(np.float32))
+    return integers * scale[:, None].astype(np.float64)
 
 
 def inside(members: CellMembers, h: np.ndarray, query_id: np.ndarray, cell: np.ndarray, wanted: np.ndarray,

@@ -183,7 +183,8 @@ struct Request {
     bool operator<(const Request& other) const { return key != other.key ? key < other.key : i < other.i; }
 };
 
-// Sorts requests that arrive in the order of i, many of them by digits of their keys. Returns false if memory is exhausted.
+// Sorts requests that arrive in the order of i, by digits of their keys if they are many. Returns false if memory is
+// exhausted.
 inline bool sort(Request* requests, int64_t n) {
     constexpr int64_t DIGIT_BITS = 11, DIGITS = int64_t(1) << DIGIT_BITS;
     if (std::is_sorted(requests, requests + n)) return true;

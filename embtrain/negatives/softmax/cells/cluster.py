@@ -13,7 +13,8 @@ the clusters shrink: the only error that remains is that of the clusters' weight
 
 L_c is convex, and log n_c + h·μ_c is its tangent at h = 0, where no query is. The queries of a model have a mean far
 from 0, which changes slowly. A line with the average value and slope of L_c at the queries costs a draw as much as the
-tangent, and is closer. Before the first query h_1 = 0: the tangent.
+tangent, and is closer. Before the first query h_1 = 0: the tangent. With within_cell: quantized, lines and the queries
+multiplied with them are int8 too.
 
 In a language model few candidates have most of the probability. A line through a cell with one of them is far from
 L_c, while a cell of one candidate has no error at all. Therefore candidates with
@@ -40,6 +41,7 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import group_means, kmeans
+from embtrain.negatives.sampling.row_store import rounded
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig
 from embtrain.negatives.softmax.cells.inside import MIN_LOG_MASS
 
@@ -131,11 +133,15 @@ class Cluster(Cells):
         chunks = (x.split(ROWS_PER_CHUNK) for x in (self.index.cell, c, weight))
         for cell, vectors, weights in zip(*chunks, strict=True):
             g.index_add_(0, cell, vectors * (weights * share[cell]).sum(1, keepdim=True))
+        if self.uses_copy:
+            g = rounded(g)
         return g, mass.log_().mean(1) - g @ h.mean(0)
 
     def log_mass(self, h: Tensor) -> Tensor:
         slope, second = self.summary
         is_linear = self.config.estimate in LINEAR_ESTIMATES
+        if is_linear and self.uses_copy:
+            h = rounded(h)
         out = torch.addmm((second if is_linear else self.index.log_size).to(h.dtype), h, slope.T)           # (Q, C)
         if self.config.estimate == "diagonal":
             out += 0.5 * h.square() @ second.T

@@ -14,9 +14,9 @@ candidate.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -78,7 +78,8 @@ class CellSampler:
         if not self.rules.by_window:
             return _concat_draws(query, _slices(n, step), draw_rows)
         query_id = torch.arange(n, device=query.target.device) if query.query_id is None else query.query_id
-        return _concat_draws(query, _draw_slices(_window_draw_ids(query, query_id), step), draw_rows)
+        slices = _draw_slices(_window_draw_ids(query, query_id), step)
+        return draw_rows(query) if len(slices) == 1 else _concat_draws(query, slices, draw_rows)
 
     def log_prob(self, query: Query, ids: Tensor, view: ModelView) -> Tensor:
         """log q of ids (B, K), (B, K) float32; -inf for an excluded target."""
@@ -211,8 +212,8 @@ def _slices(n: int, step: int) -> list[slice]:
     return [slice(i, min(n, i + step)) for i in range(0, max(n, 1), step)]
 
 
-def _draw_slices(draw_id: Tensor, step: int) -> Iterator[slice]:
+def _draw_slices(draw_id: Tensor, step: int) -> list[slice]:
     """Slices of the rows of at most `step` draws each; draw_id (B,): the draw of each row, ascending."""
-    ends = [0, *(draw_id[1:] != draw_id[:-1]).nonzero().flatten().add(1).tolist(), len(draw_id)]
-    for first in range(0, len(ends) - 1, step):
-        yield slice(ends[first], ends[min(first + step, len(ends) - 1)])
+    first_rows = torch.cat([draw_id.new_zeros(1), (draw_id[1:] != draw_id[:-1]).nonzero().flatten() + 1])
+    begins = [*first_rows[::step].tolist(), len(draw_id)]
+    return [slice(a, b) for a, b in pairwise(begins)]

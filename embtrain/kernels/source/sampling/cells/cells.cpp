@@ -7,8 +7,10 @@
 
 struct CellDrawTask {
     const float* log_mass;      // (n_queries, cells), or null: log_size + h·mean
-    const float* mean;          // (cells / PANEL, dim, PANEL), see weights.h; padded with zeros
-    const float* log_size;      // (cells, padded to whole panels)
+    const float* mean;          // as in MeanPanels
+    const uint8_t* mean_copy;
+    const float* mean_scale;
+    const float* log_size;
     const int64_t* cell_of;     // (candidates)
     const int64_t* place_of;    // (candidates)
     const float* h;             // (n_queries, dim)
@@ -33,15 +35,17 @@ namespace {
 class LogMasses {
   public:
     LogMasses(Arena& arena, const CellDrawTask& d, const CellTask& t, const Request* requests, int64_t n)
-        : d_(d), t_(t), requests_(requests), end_(requests + n), pitch_(round_up(t.cells, PANEL)),
-          x_(arena.allocate<float>(ROWS * t.dim)), out_(arena.allocate<float>(d.mean ? ROWS * pitch_ : 0)) {
+        : d_(d), t_(t), means_{d.mean, d.mean_copy, d.mean_scale, d.log_size, t.cells, t.dim}, requests_(requests),
+          end_(requests + n), pitch_(round_up(t.cells, PANEL)),
+          out_(arena.allocate<float>(d.mean ? ROWS * pitch_ : 0)) {
+        group_.x = arena.allocate<float>((t.dim + 4) * ROWS);
         for (const Request* r = requests; d.mean && r < end_; ++r) left_ += is_first(r);
     }
 
     // log M of the query of `request`, the first with this query.
     const float* of(const Request* request) {
         if (!d_.mean) return d_.log_mass + request->key * t_.cells;
-        if (next_ == rows_) compute(request);
+        if (next_ == group_.rows) compute(request);
         return out_ + next_++ * pitch_;
     }
 
@@ -51,17 +55,20 @@ class LogMasses {
     void compute(const Request* request) {
         const float* h[ROWS];
         const int64_t groups = (left_ + ROWS - 1) / ROWS;
-        rows_ = (left_ + groups - 1) / groups, left_ -= rows_, next_ = 0;
-        for (int64_t l = 0; l < rows_; ++request) if (is_first(request)) h[l++] = t_.h + request->key * t_.dim;
-        log_masses(d_.mean, d_.log_size, t_.cells, t_.dim, h, rows_, x_, out_, pitch_);
+        group_.rows = (left_ + groups - 1) / groups, left_ -= group_.rows, next_ = 0;
+        for (int64_t l = 0; l < group_.rows; ++request) if (is_first(request)) h[l++] = t_.h + request->key * t_.dim;
+        interleave(means_, h, group_);
+        log_masses<ROWS>(means_, group_, out_, pitch_);
     }
 
     const CellDrawTask& d_;
     const CellTask& t_;
+    const MeanPanels means_;
     const Request *requests_, *end_;
-    int64_t pitch_;
-    float *x_, *out_;
-    int64_t left_ = 0, rows_ = 0, next_ = 0;    // queries not computed yet, computed at once, and read of these
+    const int64_t pitch_;
+    float* const out_;
+    QueryGroup group_{};           // the queries computed last
+    int64_t left_ = 0, next_ = 0;  // queries not computed yet, and read of the group
 };
 
 // For each draw, k cells in proportion to their weights, and the log shares of the target cells of the rows at full

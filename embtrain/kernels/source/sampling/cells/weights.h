@@ -1,8 +1,11 @@
 // Weights of cells (groups of n_c candidates) from their means, log M_c = log n_c + h·μ_c, and scaled queries
 // τ h / ‖h‖.
+//
+// With an int8 copy of the candidates, means and queries are quantized too. Processors without products of four int8
+// values at once multiply the rounded numbers.
 #pragma once
 
-#include "sampling/masses.h"
+#include "sampling/int8.h"
 
 namespace {
 
@@ -20,43 +23,93 @@ inline void scale(const float* h, int64_t n, int64_t d, double tau, float* out) 
 
 constexpr int64_t PANEL = 16;      // means interleaved in one panel: the same coordinate of all of them is contiguous
 
-// log n_c + h·μ_c for the means of one panel and R queries, whose coordinates x (dim, R) are side by side: one pointer,
-// where a row for each would not fit the registers. Each output has room for a panel.
-template <int64_t R> inline void panel_products(const float* panel, const float* log_size, int64_t dim, const float* x,
+// Queries per pass over a panel: as many as the registers hold.
+constexpr int64_t ROWS = W == 16 ? 12 : W == 8 ? 6 : 3;
+
+// The means of cells in panels, padded to whole panels with zeros, as are the outputs: products need no horizontal sum.
+struct MeanPanels {
+    const float* mean;          // (cells / PANEL, dim, PANEL)
+    const uint8_t* copy;        // (cells / PANEL, dim / 4, PANEL, 4)  int8 means, as in int8.h; null: use the means
+    const float* scale;         // (cells)  scales of the copy
+    const float* log_size;      // (cells)
+    int64_t cells, dim;
+};
+
+// Up to ROWS queries, with their coordinates side by side: one pointer, where a row for each would not fit the
+// registers.
+struct QueryGroup {
+    int64_t rows;
+    float* x;                   // (dim, rows), or with the copy (dim / 4, rows, 4) int8; room for (dim + 4) ROWS floats
+    float scale[ROWS];
+    int32_t zeros[ROWS];        // 128 Σ y, as in int8.h
+};
+
+// h·μ_c + log n_c of R queries and the means of panel p. Each output has room for a panel.
+template <int64_t R> inline void panel_products(const MeanPanels& m, int64_t p, const QueryGroup& queries,
                                                 float* const* out) {
+    const int64_t c = p * PANEL;
+#if defined(__AVX512VNNI__)
+    if (m.copy) {
+        const int64_t fours = (m.dim + 3) / 4;
+        const uint8_t* b = m.copy + p * fours * PANEL * 4;
+        const int32_t* y = (const int32_t*)queries.x;
+        ivec s[R] = {};
+        for (int64_t i = 0; i < fours; ++i, b += PANEL * 4, y += R) {
+            const int_sums means = _mm512_loadu_si512(b);
+            for (int64_t l = 0; l < R; ++l)
+                s[l] = (ivec)_mm512_dpbusd_epi32((int_sums)s[l], means, (int_sums)splat(y[l]));
+        }
+        for (int64_t l = 0; l < R; ++l)
+            store(out[l], load(m.log_size + c) + __builtin_convertvector(s[l] - splat(queries.zeros[l]), vec) *
+                                                 (queries.scale[l] * load(m.scale + c)));
+        return;
+    }
+#endif
     constexpr int64_t N_VECS = PANEL / W;
+    const float *panel = m.mean + p * m.dim * PANEL, *x = queries.x;
     vec o[R][N_VECS];
     for (int64_t v = 0; v < N_VECS; ++v)
-        for (int64_t l = 0; l < R; ++l) o[l][v] = load(log_size + v * W);
-    for (int64_t i = 0; i < dim; ++i)
+        for (int64_t l = 0; l < R; ++l) o[l][v] = load(m.log_size + c + v * W);
+    for (int64_t i = 0; i < m.dim; ++i)
         for (int64_t v = 0; v < N_VECS; ++v) {
-            const vec m = load(panel + i * PANEL + v * W);
-            for (int64_t l = 0; l < R; ++l) o[l][v] += splat(x[i * R + l]) * m;
+            const vec mean = load(panel + i * PANEL + v * W);
+            for (int64_t l = 0; l < R; ++l) o[l][v] += splat(x[i * R + l]) * mean;
         }
     for (int64_t l = 0; l < R; ++l)
         for (int64_t v = 0; v < N_VECS; ++v) store(out[l] + v * W, o[l][v]);
 }
 
-// queries per pass over a panel: as many as the registers hold
-constexpr int64_t ROWS = W == 16 ? 12 : W == 8 ? 6 : 3;
-
-template <int64_t R> inline void panel_products(int64_t rows, const float* panel, const float* log_size, int64_t dim,
-                                                const float* x, float* const* out) {
-    if constexpr (R > 1) if (rows < R) return panel_products<R - 1>(rows, panel, log_size, dim, x, out);
-    panel_products<R>(panel, log_size, dim, x, out);
+// The same for all panels, rows of the output `pitch` floats apart.
+template <int64_t R> inline void log_masses(const MeanPanels& m, const QueryGroup& queries, float* out, int64_t pitch) {
+    if constexpr (R > 1) if (queries.rows < R) return log_masses<R - 1>(m, queries, out, pitch);
+    for (int64_t p = 0; p * PANEL < m.cells; ++p) {
+        float* to[R];
+        for (int64_t l = 0; l < R; ++l) to[l] = out + l * pitch + p * PANEL;
+        panel_products<R>(m, p, queries, to);
+    }
 }
 
-// log M = log n_c + h·μ_c of at most ROWS queries h[0..rows-1], rows of the output `pitch` floats apart. Means are stored
-// in panels, (cells / PANEL, dim, PANEL), and log n is padded to match, as is the output: the product needs no horizontal
-// sum. x: scratch, (dim, ROWS).
-inline void log_masses(const float* panels, const float* log_size, int64_t cells, int64_t dim, const float* const* h,
-                       int64_t rows, float* x, float* out, int64_t pitch) {
-    float* to[ROWS];
-    for (int64_t l = 0; l < rows; ++l)
-        for (int64_t i = 0; i < dim; ++i) x[i * rows + l] = h[l][i];
-    for (int64_t c = 0; c < cells; c += PANEL, panels += dim * PANEL) {
-        for (int64_t l = 0; l < rows; ++l) to[l] = out + l * pitch + c;
-        panel_products<ROWS>(rows, panels, log_size + c, dim, x, to);
+// Puts the queries h[0..rows-1] side by side.
+inline void interleave(const MeanPanels& m, const float* const* h, QueryGroup& queries) {
+    const int64_t rows = queries.rows;
+    if (m.copy) std::fill_n(queries.x, (m.dim + 4) * rows, 0.f);
+    for (int64_t l = 0; l < rows; ++l) {
+        if (!m.copy) {
+            for (int64_t i = 0; i < m.dim; ++i) queries.x[i * rows + l] = h[l][i];
+            continue;
+        }
+        int32_t sum = 0;
+#if defined(__AVX512VNNI__)
+        int8_t* const y = (int8_t*)queries.x + l * 4;
+        queries.scale[l] = quantize_each(h[l], m.dim, [&](int64_t i, int32_t z) {
+            y[i / 4 * rows * 4 + i % 4] = int8_t(z), sum += z;
+        });
+#else
+        float* const x = queries.x + l;
+        queries.scale[l] = quantize_each(h[l], m.dim, [&](int64_t i, int32_t z) { x[i * rows] = float(z); });
+        for (int64_t i = 0; i < m.dim; ++i) x[i * rows] *= queries.scale[l];
+#endif
+        queries.zeros[l] = ZERO * sum;
     }
 }
 
