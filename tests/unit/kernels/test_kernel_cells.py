@@ -346,6 +346,25 @@ def test_masses_can_be_computed_from_cell_means(v: int, d: int, cells: int, rows
         np.testing.assert_allclose(result[2], log_target, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("n_queries", [1, 5, 12, 13, 40])
+def test_masses_from_means_of_queries_with_several_draws(name: str, n_queries: int) -> None:
+    """Queries are computed in groups; requests of one query are in any order and number."""
+    members, random = layout(300, 9, 20), np.random.default_rng(4)
+    h = random.normal(size=(n_queries, 9)).astype(np.float32)
+    mean, log_size = random.normal(size=(20, 9)).astype(np.float32), random.normal(size=20).astype(np.float32)
+    request = CellDrawRequest(h, random.integers(0, n_queries, 150), random.integers(0, n_queries, 90),
+                              random.integers(0, 300, 90))
+    plain = replace(request, log_mass=(log_size + h.astype(float) @ mean.T).astype(np.float32))
+    with using(name):
+        computed = kernel.draw(cell_layout(members, mean, log_size), request, 3, False, (3, 4))
+        given = kernel.draw(cell_layout(members), plain, 3, False, (3, 4))
+    same = computed[0] == given[0]
+    assert (~same).sum() <= 2
+    np.testing.assert_allclose(computed[1][same], given[1][same], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(computed[2], given[2], rtol=0, atol=1e-4)
+
+
 @needs_core
 @pytest.mark.parametrize("k", [27, 28])
 def test_the_order_of_a_sum_does_not_depend_on_threads(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
