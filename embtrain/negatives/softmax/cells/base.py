@@ -191,7 +191,7 @@ class Cells(NegativeSource):
         if self.uses_copy:
             copy = self._allocate_copy(c.shape[1])
             for places in torch.arange(len(c), device=c.device).split(ROWS_PER_WRITE):
-                copy.write(places, c[self.index.order[places]])
+                copy.write(places, c.index_select(0, self.index.order[places]))
 
     def _allocate_copy(self, dim: int) -> RowStore:
         """Memory for a copy; reused if the size is unchanged."""
