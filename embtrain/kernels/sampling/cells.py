@@ -6,7 +6,7 @@
 
 Masses are float32 of at least e^-87 times the largest, summed in float64. The reported q uses the masses of the draw.
 Request i uses number i of the streams of the seeds, so ids do not depend on threads, chunks or other requests. Calls
-with many requests for each cell sum scores in another order, which changes the last bits of log q.
+with many queries for each cell sum scores in another order, which changes the last bits of log q.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from embtrain.kernels.reference.sampling import cells as reference
 __all__ = ["MAX_DIM", "CellDrawRequest", "CellLayout", "CellMembers", "draw", "draw_into", "inside"]
 
 GRAIN = 1024     # requests per thread that pay for the thread
-REQUESTS_FOR_COLUMNS = 16  # requests per cell that pay for storing its members by columns
+QUERIES_FOR_COLUMNS = 16         # queries of a cell that pay for storing its members by columns
+MAX_COLUMN_VALUES = 1 << 20      # of the largest cell: columns that exceed the cache gain nothing
 
 
 def draw(layout: CellLayout, request: CellDrawRequest[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int],
@@ -64,7 +65,10 @@ def draw_into(output: DrawOutput, layout: CellLayout, request: CellDrawRequest[A
     if (library := layout.members.compiled or core()) is None:
         raise ValueError("cells: no compiled core is available; use draw")
 
-    by_columns = n * k >= REQUESTS_FOR_COLUMNS * members_task.cells      # of all threads, so that it changes no bits
+    # For the requests of all threads together, so that the number of threads changes no bits.
+    queries_per_cell = min(len(request.h), n * k // members_task.cells)
+    by_columns = (queries_per_cell >= QUERIES_FOR_COLUMNS
+                  and members_task.largest * members_task.dim <= MAX_COLUMN_VALUES)
 
     def part(piece: CellDrawRequest, begin: int, piece_output: DrawOutput) -> None:
         task = CellDrawTask.from_buffer_copy(layout_task)

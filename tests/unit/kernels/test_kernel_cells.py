@@ -27,7 +27,7 @@ SEEDS = st.integers(0, 2 ** 64 - 1)
 @contextmanager
 def scoring(name: str, by_columns: bool) -> Iterator[None]:
     """Draw with a core; the members of all cells, or of none, are stored by columns."""
-    with using(name), mock.patch.object(kernel, "REQUESTS_FOR_COLUMNS", 0 if by_columns else 1 << 40):
+    with using(name), mock.patch.object(kernel, "QUERIES_FOR_COLUMNS", 0 if by_columns else 1 << 40):
         yield
 
 
@@ -366,17 +366,28 @@ def test_masses_from_means_of_queries_with_several_draws(name: str, n_queries: i
 
 
 @needs_core
-@pytest.mark.parametrize("k", [27, 28])
-def test_the_order_of_a_sum_does_not_depend_on_threads(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls with 16 requests for each cell sum by columns; the requests of all threads count."""
+@pytest.mark.parametrize(("n_queries", "k", "values", "by_columns"), [
+    (16, 9, 1 << 20, True), (16, 8, 1 << 20, False), (15, 40, 1 << 20, False),
+    (16, 9, 1200, True), (16, 9, 1100, False)])
+def test_the_order_of_a_sum_does_not_depend_on_threads(n_queries: int, k: int, values: int, by_columns: bool,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells with 16 queries in all threads together are stored by columns if the largest one is small enough."""
     monkeypatch.setattr(kernel, "GRAIN", 8)
-    members, by_columns = layout(500, 12, 9), k == 28                  # 16 * 9 = 144 requests: 5 * 28 <= 140 < 6 * 28
-    request = draws(6 if by_columns else 5, members)
+    monkeypatch.setattr(kernel, "MAX_COLUMN_VALUES", values)
+    members, random = layout(500, 12, 9), np.random.default_rng(5)
+    assert 1100 < members.largest * 12 <= 1200
+    h, every = random.normal(size=(n_queries, 12)).astype(np.float32), np.arange(n_queries)
+    request = CellDrawRequest(h, every, every, random.integers(0, 500, n_queries),
+                              log_mass=random.normal(size=(n_queries, 9)).astype(np.float32))
     with using(NATIVE[-1]):
         one, many = (kernel.draw(cell_layout(members), request, k, False, (3, 4), 0, threads) for threads in (1, 5))
+    monkeypatch.setattr(kernel, "MAX_COLUMN_VALUES", 1 << 20)
     with scoring(NATIVE[-1], by_columns):
         forced = kernel.draw(cell_layout(members), request, k, False, (3, 4))
+    with scoring(NATIVE[-1], not by_columns):
+        other = kernel.draw(cell_layout(members), request, k, False, (3, 4))
     assert all(map(np.array_equal, one, many)) and all(map(np.array_equal, one, forced))
+    assert not np.array_equal(forced[1], other[1])
 
 
 @pytest.mark.parametrize("name", CORES)

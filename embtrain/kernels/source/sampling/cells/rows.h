@@ -9,7 +9,7 @@
 #include <emmintrin.h>
 #endif
 
-struct CellTask {  // the same order in embtrain/kernels/sampling/cells.py
+struct CellTask {  // the same order in embtrain/kernels/arguments/cells.py
     const float* table;         // (candidates, dim), rows `pitch` floats apart
     const int64_t* order;       // (candidates)  ordered by cell
     const int64_t* start;       // (cells + 1)   the begin of each cell in order
