@@ -17,7 +17,7 @@ PANEL = 16       # as in source/sampling/cells/weights.h
 
 
 class CellTask(ctypes.Structure):
-    """struct CellTask of source/sampling/cells/members.h."""
+    """struct CellTask of source/sampling/cells/rows.h."""
 
     _fields_ = fields("table order start copy scale h", "dim pitch unit cells largest n_queries")
 

@@ -66,10 +66,7 @@ class RowStore:
 
     def round_query(self, h: Tensor) -> Tensor:
         """Queries (Q, W) in the precision in which they are multiplied with the rows, float64."""
-        if self.scale is None:
-            return h.double()
-        integers, scale = quantize(h.float())
-        return integers.double() * scale.double().unsqueeze(1)
+        return h.double() if self.scale is None else rounded(h.double())
 
 
 def stored_tensors(*stores: RowStore | None) -> list[Tensor]:
@@ -81,7 +78,7 @@ def stored_tensors(*stores: RowStore | None) -> list[Tensor]:
 def rounded(x: Tensor) -> Tensor:
     """Rows x (n, W) as numbers that int8 can represent, of the same type."""
     integers, scale = quantize(x.float())
-    return (integers * scale.unsqueeze(1)).to(x.dtype)
+    return (integers.double() * scale.double().unsqueeze(1)).to(x.dtype)
 
 
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,20 +9,23 @@ namespace {
 // Members of a cell by columns of 32 bits: a coordinate of all members side by side, or four coordinates of int8.
 class Columns {
   public:
-    Columns(Arena& arena, int64_t largest, int64_t columns)
-        : columns_(columns), x_(arena.allocate<float>(round_up(largest, W) * round_up(columns, 4))) {
-        if (!arena.failed()) std::fill_n(x_, round_up(largest, W) * round_up(columns, 4), 0.f);
+    // For cells of at most `largest` members, whose rows have `bytes` bytes.
+    Columns(Arena& arena, int64_t largest, int64_t bytes) : bytes_(bytes) {
+        const int64_t n = round_up(largest, W) * round_up(bytes, 16) / 4;
+        x_ = arena.allocate<float>(n);
+        if (!arena.failed()) std::fill_n(x_, n, 0.f);
     }
 
-    // Stores n members. load(j, i): columns i to i + 3 of member j, as far as there are any.
-    template <class Load> void fill(int64_t n, Load load) {
+    // Stores n members. row(j): the row of member j.
+    template <class Row> void fill(int64_t n, Row row) {
         width_ = round_up(n, W);
         for (int64_t j = 0; j < n; j += 4) {
-            const int64_t last = n - 1;
+            const char* p[4];
+            for (int64_t l = 0; l < 4; ++l) p[l] = (const char*)row(std::min(j + l, n - 1));
             float* to = x_ + j;
-            for (int64_t i = 0; i < columns_; i += 4, to += 4 * width_)
-                transpose(load(j, i), load(std::min(j + 1, last), i), load(std::min(j + 2, last), i),
-                          load(std::min(j + 3, last), i), to);
+            for (int64_t i = 0; i < bytes_; i += 16, to += 4 * width_)
+                transpose(four_columns(p[0] + i, bytes_ - i), four_columns(p[1] + i, bytes_ - i),
+                          four_columns(p[2] + i, bytes_ - i), four_columns(p[3] + i, bytes_ - i), to);
         }
     }
 
@@ -46,6 +49,14 @@ class Columns {
         tile(std::integral_constant<int, V>(), j);
     }
 
+    // Four columns of a row with n more bytes; those beyond are 0.
+    static half four_columns(const char* p, int64_t n) {
+        half x = {};
+        if (n >= int64_t(sizeof x)) std::memcpy(&x, p, sizeof x);
+        else std::memcpy(&x, p, size_t(n));
+        return x;
+    }
+
     void transpose(half a, half b, half c, half d, float* to) const {
         const half ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
         const half cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
@@ -55,33 +66,24 @@ class Columns {
         store_half(to + 3 * width_, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
     }
 
-    const int64_t columns_;
-    float* const x_;               // (columns, width_)
+    const int64_t bytes_;
+    float* x_;                     // (columns, width_)
     int64_t width_ = 0;
 };
-
-// Four columns of a row with n more bytes; those beyond are 0.
-inline half load_columns(const void* p, int64_t n) {
-    half x = {};
-    if (n >= int64_t(sizeof x)) std::memcpy(&x, p, sizeof x);
-    else std::memcpy(&x, p, size_t(n));
-    return x;
-}
 
 // Scores with the current table.
 class TableColumns {
   public:
     static constexpr int QUERIES = 4;
     TableColumns(Arena& arena, const CellTask& t)
-        : t_(t), columns_(arena, t.largest, t.dim), lengths_(arena.allocate<float>(t.largest + W)) {}
+        : t_(t), columns_(arena, t.largest, t.dim * int64_t(sizeof(float))),
+          lengths_(arena.allocate<float>(t.largest + W)) {}
     bool failed() const { return false; }
     const float* row(int64_t place) const { return t_.table + t_.order[place] * t_.pitch; }
 
     void enter(int64_t low, int64_t n, RowPrefetcher<TableColumns>& prefetcher) {
         prefetcher.prefetch_rows(n);
-        columns_.fill(n, [&](int64_t j, int64_t i) {
-            return load_columns(row(low + j) + i, (t_.dim - i) * int64_t(sizeof(float)));
-        });
+        columns_.fill(n, [&](int64_t j) { return row(low + j); });
         for (int64_t j = 0; t_.unit && j < columns_.width(); j += W) {
             vec square = {};
             for (int64_t i = 0; i < t_.dim; ++i) {
@@ -125,7 +127,7 @@ class QuantizedColumns {
   public:
     static constexpr int QUERIES = 4;
     QuantizedColumns(Arena& arena, const CellTask& t)
-        : t_(t), h_(t.h, t.n_queries, t.dim), columns_(arena, t.largest, (t.dim + 3) / 4),
+        : t_(t), h_(t.h, t.n_queries, t.dim), columns_(arena, t.largest, t.dim),
           scale_(arena.allocate<float>(t.largest + W)) {}
     bool failed() const { return h_.failed(); }
     const uint8_t* row(int64_t place) const { return t_.copy + place * t_.dim; }
@@ -133,7 +135,7 @@ class QuantizedColumns {
     void enter(int64_t low, int64_t n, RowPrefetcher<QuantizedColumns>& prefetcher) {
         prefetcher.prefetch_rows(n);
         std::copy_n(t_.scale + low, n, scale_);
-        columns_.fill(n, [&](int64_t j, int64_t i) { return load_columns(row(low + j) + 4 * i, t_.dim - 4 * i); });
+        columns_.fill(n, [&](int64_t j) { return row(low + j); });
     }
 
     template <int Q> void scores(const float* const* h, float* const* o) const {

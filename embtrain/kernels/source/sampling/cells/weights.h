@@ -92,7 +92,7 @@ template <int64_t R> inline void log_masses(const MeanPanels& m, const QueryGrou
 // Puts the queries h[0..rows-1] side by side.
 inline void interleave(const MeanPanels& m, const float* const* h, QueryGroup& queries) {
     const int64_t rows = queries.rows;
-    if (m.copy) std::fill_n(queries.x, (m.dim + 4) * rows, 0.f);
+    if (m.copy) std::memset(queries.x, 0, size_t((m.dim + 4) * rows) * sizeof(float));
     for (int64_t l = 0; l < rows; ++l) {
         if (!m.copy) {
             for (int64_t i = 0; i < m.dim; ++i) queries.x[i * rows + l] = h[l][i];
