@@ -38,7 +38,7 @@ constexpr int PART = W == 16 ? 8 : 7;  // vectors of a sum that stay in register
 
 // Call part(C, d, n) for C vectors from d on, of which the last has n floats and the others W.
 template <int MOST = PART, class Part>
-inline __attribute__((always_inline)) void in_parts(int64_t dim, Part part) {
+inline INLINE void in_parts(int64_t dim, Part part) {
     int64_t d = 0;
     for (; d + MOST * W < dim; d += MOST * W) part(std::integral_constant<int, MOST>{}, d, (int64_t)W);
     const int64_t n = (dim - d - 1) % W + 1;
@@ -57,13 +57,13 @@ inline __attribute__((always_inline)) void in_parts(int64_t dim, Part part) {
 // Read and write C vectors of a row of a table, the last with n floats.
 template <int C>
 inline void read(const float* p, int64_t n, vec* x) {
-    for (int c = 0; c < C - 1; ++c) x[c] = load(p + c * W);
+    UNROLL for (int c = 0; c < C - 1; ++c) x[c] = load(p + c * W);
     x[C - 1] = load_first(p + (C - 1) * W, n);
 }
 
 template <int C>
 inline void write(float* p, int64_t n, const vec* x) {
-    for (int c = 0; c < C - 1; ++c) store(p + c * W, x[c]);
+    UNROLL for (int c = 0; c < C - 1; ++c) store(p + c * W, x[c]);
     store_first(p + (C - 1) * W, x[C - 1], n);
 }
 
@@ -72,7 +72,7 @@ template <int C>
 inline void subtract(float* to, int64_t n, float a, const vec* y) {
     vec z[C];
     read<C>(to, n, z);
-    for (int c = 0; c < C; ++c) z[c] -= splat(a) * y[c];
+    UNROLL for (int c = 0; c < C; ++c) z[c] -= splat(a) * y[c];
     write<C>(to, n, z);
 }
 
@@ -81,7 +81,7 @@ inline half dots_4(float* const* row, float* const* next, const float* u, int64_
     vec y[4] = {};
     int64_t d = 0;
     for (; d + STRIP <= dim; d += STRIP)
-        for (int e = 0; e < STRIP; e += W) {
+        UNROLL for (int e = 0; e < STRIP; e += W) {
             for (int i = e / (STRIP / 4); i < (e + W) / (STRIP / 4); ++i) prefetch(next[i] + d / 2);
             const vec x = load(u + d + e);
             for (int i = 0; i < 4; ++i) y[i] += x * load(row[i] + d + e);
@@ -114,26 +114,26 @@ template <bool PLAIN, bool MAY_REPEAT>
 inline void move(float* const* row, float* const* next, const float* g, const float* step, int64_t n, const float* u,
                  int64_t dim, float* out, float lr) {
     const int64_t prefetched = dim / STRIP * (STRIP / 2);  // by `dots`
-    in_parts<W == 16 || MAY_REPEAT ? PART : 4>(dim, [&](auto count, int64_t d, int64_t rest) {
-        constexpr int C = decltype(count)::value;
-        const int64_t begin = prefetched + round_up(d / 2, 16), end = prefetched + (d + C * W) / 2;
+    in_parts<W == 16 || MAY_REPEAT ? PART : 4>(dim, [&](auto count, int64_t d, int64_t rest) INLINE {
+        constexpr int C = decltype(count)::value, LINES = (C * W + 31) / 32;
+        const int64_t begin = prefetched + round_up(d / 2, 16);
         vec x[C], y[C], z[C];
         if (!MAY_REPEAT) read<C>(u + d, rest, x);
-        for (int c = 0; c < C; ++c) y[c] = vec{};
+        UNROLL for (int c = 0; c < C; ++c) y[c] = vec{};
         for (int64_t i = 0; i < n; ++i) {
-            for (int64_t e = begin; e < end; e += 16) prefetch(next[i] + e);
+            UNROLL for (int l = 0; l < LINES; ++l) prefetch(next[i] + begin + 16 * l);
             read<C>(row[i] + d, rest, z);
-            for (int c = 0; c < C; ++c) y[c] += splat(g[i]) * z[c];
+            UNROLL for (int c = 0; c < C; ++c) y[c] += splat(g[i]) * z[c];
             if (MAY_REPEAT) continue;
-            for (int c = 0; c < C; ++c) z[c] -= splat(PLAIN ? lr * g[i] : step[i]) * x[c];
+            UNROLL for (int c = 0; c < C; ++c) z[c] -= splat(PLAIN ? lr * g[i] : step[i]) * x[c];
             write<C>(row[i] + d, rest, z);
         }
-        for (int c = 0; c < C; c += 16 / W) prefetch(next[-1] + d + c * W);
+        UNROLL for (int c = 0; c < C; c += 16 / W) prefetch(next[-1] + d + c * W);
         if (MAY_REPEAT) {
             read<C>(u + d, rest, x);
             for (int64_t i = 0; i < n; ++i) subtract<C>(row[i] + d, rest, PLAIN ? lr * g[i] : step[i], x);
         }
-        for (int c = 0; c < C; ++c) y[c] = PLAIN ? x[c] - splat(lr) * y[c] : y[c];
+        UNROLL for (int c = 0; c < C; ++c) y[c] = PLAIN ? x[c] - splat(lr) * y[c] : y[c];
         write<C>(out + d, rest, y);
     });
 }
@@ -141,13 +141,13 @@ inline void move(float* const* row, float* const* next, const float* g, const fl
 template <int C>
 inline void collect_chunk(const float* const* row, const float* g, int64_t n, float* out, int64_t d) {
     vec y[C];
-    for (int c = 0; c < C; ++c) y[c] = load(out + d + c * W);
+    UNROLL for (int c = 0; c < C; ++c) y[c] = load(out + d + c * W);
     for (int64_t i = 0; i < n; ++i) {
         const float* p = row[i] + d;
         vec a = splat(g[i]);
-        for (int c = 0; c < C; ++c) y[c] += a * load(p + c * W);
+        UNROLL for (int c = 0; c < C; ++c) y[c] += a * load(p + c * W);
     }
-    for (int c = 0; c < C; ++c) store(out + d + c * W, y[c]);
+    UNROLL for (int c = 0; c < C; ++c) store(out + d + c * W, y[c]);
 }
 
 // out += Σ g_i row_i
@@ -164,9 +164,9 @@ inline void collect(const float* const* row, const float* g, int64_t n, float* o
 // y = Σ_i a_i x_i, for C vectors of n packed rows; a and x are a_step and x_step floats apart
 template <int C>
 inline void combine(const float* a, int64_t a_step, const float* x, int64_t x_step, int64_t n, vec* y) {
-    for (int c = 0; c < C; ++c) y[c] = vec{};
+    UNROLL for (int c = 0; c < C; ++c) y[c] = vec{};
     for (int64_t i = 0; i < n; ++i)
-        for (int c = 0; c < C; ++c) y[c] += splat(a[i * a_step]) * load(x + i * x_step + c * W);
+        UNROLL for (int c = 0; c < C; ++c) y[c] += splat(a[i * a_step]) * load(x + i * x_step + c * W);
 }
 
 // y += a x

@@ -95,14 +95,14 @@ public:
     void pool(int64_t i, float* out) {
         const int64_t n = read_rows(i);
         const float scale = t->pool_mean ? 1.f / (float)n : 1.f;
-        int64_t d = in_chunks(t->dim, [&](auto count, int64_t at) {
+        int64_t d = in_chunks(t->dim, [&](auto count, int64_t at) INLINE {
             constexpr int C = decltype(count)::value;
             vec y[C] = {};
             for (int64_t r = 0; r < n; ++r) {
                 queue.prefetch_lines();
-                for (int c = 0; c < C; ++c) y[c] += load(row[r] + at + c * W);
+                UNROLL for (int c = 0; c < C; ++c) y[c] += load(row[r] + at + c * W);
             }
-            for (int c = 0; c < C; ++c) store(out + at + c * W, splat(scale) * y[c]);
+            UNROLL for (int c = 0; c < C; ++c) store(out + at + c * W, splat(scale) * y[c]);
         });
         for (; d + 4 <= t->dim; d += 4) {
             half y = {};
@@ -166,14 +166,14 @@ private:
 
     // row_r -= step_r g for the n rows of `read_rows`
     void move_rows(int64_t n, const float* g) {
-        int64_t d = in_chunks(t->dim, [&](auto count, int64_t at) {
+        int64_t d = in_chunks(t->dim, [&](auto count, int64_t at) INLINE {
             constexpr int C = decltype(count)::value;
             vec x[C];
-            for (int c = 0; c < C; ++c) x[c] = load(g + at + c * W);
+            UNROLL for (int c = 0; c < C; ++c) x[c] = load(g + at + c * W);
             for (int64_t r = 0; r < n; ++r) {
                 queue.prefetch_lines();
                 const vec a = splat(step_of[r]);
-                for (int c = 0; c < C; ++c) store(row[r] + at + c * W, load(row[r] + at + c * W) - a * x[c]);
+                UNROLL for (int c = 0; c < C; ++c) store(row[r] + at + c * W, load(row[r] + at + c * W) - a * x[c]);
             }
         });
         for (; d + 4 <= t->dim; d += 4) {

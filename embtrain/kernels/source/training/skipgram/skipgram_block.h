@@ -127,14 +127,14 @@ private:
 
     void copy(float* const* from, int64_t n, float* to) const {
         const int64_t stride = d;
-        in_parts(t.dim, [&](auto count, int64_t at, int64_t rest) {
+        in_parts(t.dim, [&](auto count, int64_t at, int64_t rest) INLINE {
             constexpr int C = decltype(count)::value;
             float* const* const rows = from;
             float* const out = to + at;
             for (int64_t i = 0; i < n; ++i) {
                 vec y[C];
                 read<C>(rows[i] + at, rest, y);
-                for (int c = 0; c < C; ++c) store(out + i * stride + c * W, y[c]);
+                UNROLL for (int c = 0; c < C; ++c) store(out + i * stride + c * W, y[c]);
             }
         });
     }
@@ -147,9 +147,9 @@ private:
             vec y[4] = {};
             int64_t at = 0;
             for (; at + W <= dim; at += W)
-                for (int c = 0; c < 4; ++c) y[c] += load(queries[p + c] + at) * load(rows[p + c] + at);
+                UNROLL for (int c = 0; c < 4; ++c) y[c] += load(queries[p + c] + at) * load(rows[p + c] + at);
             if (at < dim)
-                for (int c = 0; c < 4; ++c)
+                UNROLL for (int c = 0; c < 4; ++c)
                     y[c] += load(queries[p + c] + at) * load_first(rows[p + c] + at, dim - at);
             store_half(out + p, sums(y[0], y[1], y[2], y[3]));
         }
@@ -203,7 +203,7 @@ private:
         const int64_t *const start = t.start + first, stride = d, slope_stride = k, columns = t.k;
         const bool moves = is_sgd && !pooled.is_active();
         const float lr = (float)t.lr;
-        in_parts(t.dim, [&](auto count, int64_t at, int64_t rest) {
+        in_parts(t.dim, [&](auto count, int64_t at, int64_t rest) INLINE {
             constexpr int C = decltype(count)::value;
             float *const *const rows = row, *const *const to = centre, *const out = h + at;
             const float *const a = g, *const b = slope, *const packed = v + at;
@@ -213,10 +213,10 @@ private:
                 combine<C>(b + i * slope_stride, 1, packed, stride, columns, y);
                 for (const int64_t end = start[i + 1] - start[0]; p < end; ++p) {
                     read<C>(rows[p] + at, rest, z);
-                    for (int c = 0; c < C; ++c) y[c] += splat(a[p]) * z[c];
+                    UNROLL for (int c = 0; c < C; ++c) y[c] += splat(a[p]) * z[c];
                 }
                 if (moves) subtract<C>(to[i] + at, rest, lr, y);
-                else for (int c = 0; c < C; ++c) store(out + i * stride + c * W, y[c]);
+                else UNROLL for (int c = 0; c < C; ++c) store(out + i * stride + c * W, y[c]);
             }
         });
     }
@@ -226,7 +226,7 @@ private:
         const int64_t stride = d, slope_stride = k, columns = t.k;
         const bool moves = is_sgd;
         const float lr = (float)t.lr;
-        in_parts(t.dim, [&](auto count, int64_t at, int64_t rest) {
+        in_parts(t.dim, [&](auto count, int64_t at, int64_t rest) INLINE {
             constexpr int C = decltype(count)::value;
             float *const *const to = negative, *const out = dv + at;
             const float *const b = slope, *const packed = u + at;
@@ -235,7 +235,7 @@ private:
                 vec y[C];
                 combine<C>(b + j, slope_stride, packed, stride, n, y);
                 if (moves) subtract<C>(to[j] + at, rest, lr, y);
-                else for (int c = 0; c < C; ++c) store(out + j * stride + c * W, y[c]);
+                else UNROLL for (int c = 0; c < C; ++c) store(out + j * stride + c * W, y[c]);
             }
         });
     }
@@ -244,14 +244,15 @@ private:
     void move_targets() {
         const int64_t n = pairs;
         const float lr = (float)t.lr;
-        in_parts(t.dim, [&](auto count, int64_t at, int64_t rest) {
+        in_parts(t.dim, [&](auto count, int64_t at, int64_t rest) INLINE {
             constexpr int C = decltype(count)::value;
             float *const *const rows = row, *const *const queries = query;
             const float* const a = g;
             for (int64_t p = 0; p < n; ++p) {
                 if (p % 4 == 0) next.prefetch_lines();
                 vec y[C];
-                for (int c = 0; c < C; ++c) y[c] = load(queries[p] + at + c * W);
+                const float* const h_p = queries[p] + at;
+                UNROLL for (int c = 0; c < C; ++c) y[c] = load(h_p + c * W);
                 subtract<C>(rows[p] + at, rest, lr * a[p], y);
             }
         });
