@@ -12,7 +12,7 @@ namespace {
 constexpr int STRIP = 32;   // floats between two prefetches of one row
 
 // While rows are processed, the rows `next` are prefetched: one cache line each per STRIP floats, the first lines by
-// `dots`, the others by `move`. A single burst would fill the line-fill buffers and delay other loads.
+// `dots`, the others by each loop of `move`. A single burst would fill the line-fill buffers and delay other loads.
 
 inline void prefetch(const float* p) { __builtin_prefetch(p, 1, 3); }
 
@@ -116,12 +116,13 @@ inline void move(float* const* row, float* const* next, const float* g, const fl
     const int64_t prefetched = dim / STRIP * (STRIP / 2);  // by `dots`
     in_parts<W == 16 || MAY_REPEAT ? PART : 4>(dim, [&](auto count, int64_t d, int64_t rest) INLINE {
         constexpr int C = decltype(count)::value, LINES = (C * W + 31) / 32;
+        constexpr int FIRST = MAY_REPEAT ? LINES / 2 : LINES;  // prefetched by the first loop
         const int64_t begin = prefetched + round_up(d / 2, 16);
         vec x[C], y[C], z[C];
         if (!MAY_REPEAT) read<C>(u + d, rest, x);
         UNROLL for (int c = 0; c < C; ++c) y[c] = vec{};
         for (int64_t i = 0; i < n; ++i) {
-            UNROLL for (int l = 0; l < LINES; ++l) prefetch(next[i] + begin + 16 * l);
+            UNROLL for (int l = 0; l < FIRST; ++l) prefetch(next[i] + begin + 16 * l);
             read<C>(row[i] + d, rest, z);
             UNROLL for (int c = 0; c < C; ++c) y[c] += splat(g[i]) * z[c];
             if (MAY_REPEAT) continue;
@@ -131,7 +132,10 @@ inline void move(float* const* row, float* const* next, const float* g, const fl
         UNROLL for (int c = 0; c < C; c += 16 / W) prefetch(next[-1] + d + c * W);
         if (MAY_REPEAT) {
             read<C>(u + d, rest, x);
-            for (int64_t i = 0; i < n; ++i) subtract<C>(row[i] + d, rest, PLAIN ? lr * g[i] : step[i], x);
+            for (int64_t i = 0; i < n; ++i) {
+                UNROLL for (int l = FIRST; l < LINES; ++l) prefetch(next[i] + begin + 16 * l);
+                subtract<C>(row[i] + d, rest, PLAIN ? lr * g[i] : step[i], x);
+            }
         }
         UNROLL for (int c = 0; c < C; ++c) y[c] = PLAIN ? x[c] - splat(lr) * y[c] : y[c];
         write<C>(out + d, rest, y);
