@@ -16,12 +16,13 @@ namespace {
 constexpr int64_t HOT = 256;   // rows with copies: the first of v, because vocabularies are sorted by frequency
 constexpr int32_t MAX_USES = 16;  // uses between two exchanges
 constexpr int64_t MIN_USES_PER_COPY = 64;  // uses per copy that pay for the exchanges
+constexpr int64_t GROUP = 8;  // rows that are listed at once
 
 class HotRows {
 public:
     int64_t n = 0;  // rows b < n have copies; 0 if only one thread writes
 
-    // `uses`: row updates of the whole call; `most`: the largest number of ids passed to `rows` at once.
+    // `uses`: row updates of the whole call; `most`: the largest number of ids passed to `list` at once.
     void make(Scratch& scratch, const SkipGramTask& t, int64_t uses, int64_t most) {
         task = &t;
         if (!t.concurrent) return;
@@ -30,21 +31,41 @@ public:
         base = scratch.take<float>(n * t.v_stride);
         if (t.v_acc) { acc = scratch.take<float>(n); acc_base = scratch.take<float>(n); }
         uses_left = scratch.take<int32_t>(n);
-        hot_scratch = scratch.take<int32_t>(most);
+        hot_scratch = scratch.take<int32_t>(most + GROUP);
     }
 
-    // The addresses at which to update rows b, each once. Called between units, in their order.
-    void rows(const int64_t* b, int64_t m, float** to) {
+    // List rows b: their ids, and the addresses at which to update them, each once. Called between units, in their order.
+    // Beyond m, up to GROUP entries are written.
+    void list(const int64_t* b, int64_t m, float** to, int32_t* ids) {
         float* const v = task->v;
-        const int64_t stride = task->v_stride, end = n, copy_shift = (intptr_t)copy - (intptr_t)v;
         int32_t* const hot_ids = hot_scratch;
+        const int64_t stride = task->v_stride, end = n, copy_shift = (intptr_t)copy - (intptr_t)v;
         int64_t count = 0;
-        for (int64_t i = 0; i < m; ++i) {                  // branch-free: which rows are hot is unpredictable
+#if defined(__AVX512F__)
+        // A loop over a few ids takes most of its time at its ends, so whole vectors are written.
+        const __m512i table = _mm512_set1_epi64((int64_t)v), bytes = _mm512_set1_epi64(stride * (int64_t)sizeof(float));
+        for (int64_t i = 0; i < m; i += GROUP) {
+            const __mmask8 use = (__mmask8)((1u << std::min(GROUP, m - i)) - 1);
+            const __m512i id = _mm512_maskz_loadu_epi64(use, b + i);
+            const __m256i narrow = _mm512_maskz_cvtepi64_epi32(use, id);
+            const __m512i row = _mm512_add_epi64(table, _mm512_maskz_mul_epu32(use, id, bytes));  // both are below 2^31
+            const __mmask8 hot = _mm512_mask_cmplt_epi64_mask(use, id, _mm512_set1_epi64(end));
+            _mm512_storeu_si512(to + i, _mm512_mask_add_epi64(row, hot, row, _mm512_set1_epi64(copy_shift)));
+            _mm256_storeu_si256((__m256i*)(ids + i), narrow);
+            if (end == 0) continue;
+            _mm256_storeu_si256((__m256i*)(hot_ids + count), _mm256_maskz_compress_epi32(hot, narrow));
+            count += __builtin_popcount(hot);
+        }
+#else
+        for (int64_t i = 0; i < m; ++i) ids[i] = (int32_t)b[i];
+        for (int64_t i = 0; i < m && end == 0; ++i) to[i] = v + b[i] * stride;
+        for (int64_t i = 0; i < m && end > 0; ++i) {       // branch-free: which rows are hot is unpredictable
             const int64_t hot = (b[i] - end) >> 63;        // -1 or 0
             to[i] = (float*)((intptr_t)(v + b[i] * stride) + (copy_shift & hot));
             hot_ids[count] = (int32_t)b[i];
             count -= hot;
         }
+#endif
         for (int64_t i = 0; i < count; ++i)
             if (--uses_left[hot_ids[i]] < 2) refresh(hot_ids[i]);
     }
@@ -62,7 +83,7 @@ private:
     // 0 at first, so that the first exchange copies the row
     float *copy = nullptr, *base = nullptr, *acc = nullptr, *acc_base = nullptr;
     int32_t *uses_left = nullptr;  // uses until the next exchange; 0: not copied yet
-    int32_t *hot_scratch = nullptr;   // scratch of `rows`
+    int32_t *hot_scratch = nullptr;   // scratch of `list`
 
     __attribute__((noinline)) void refresh(int64_t b) {
         float* const row = task->v + b * task->v_stride;

@@ -9,7 +9,6 @@ namespace {
 // prefetched as a whole: `dots` prefetches one half of a row and `move` the other, which is too late for rows of the
 // same window.
 constexpr int64_t LEAD = 32, MOST_LEAD = 128, TARGETS = 8;
-constexpr int64_t GROUP = 8;  // rows that are listed at once
 
 // The rows of the next block, prefetched in equal parts during the work on this one.
 class NextRows {
@@ -95,26 +94,7 @@ private:
     int64_t lead = LEAD, head = 0, tail = 0, size = 0, max_window = 0, next = 0, end = 0;
 
     void list(const int64_t* b, int64_t n) {
-        float **const to = rows + tail, *const v = task->v;
-        int32_t* const row_ids = ids + tail;
-        const int64_t stride = task->v_stride;
-        const bool has_copies = hot_rows->n > 0;
-#if defined(__AVX512F__)
-        // A loop over a few ids takes most of its time at its ends, so whole vectors are written. The next rows overwrite
-        // what is beyond n.
-        const __m512i table = _mm512_set1_epi64((int64_t)v), bytes = _mm512_set1_epi64(stride * (int64_t)sizeof(float));
-        for (int64_t i = 0; i < n; i += GROUP) {
-            const __mmask8 use = (__mmask8)((1u << std::min(GROUP, n - i)) - 1);
-            const __m512i id = _mm512_maskz_loadu_epi64(use, b + i);
-            _mm256_storeu_si256((__m256i*)(row_ids + i), _mm512_maskz_cvtepi64_epi32(use, id));
-            if (!has_copies)  // ids and the bytes of a row are below 2^31
-                _mm512_storeu_si512(to + i, _mm512_add_epi64(table, _mm512_maskz_mul_epu32(use, id, bytes)));
-        }
-#else
-        for (int64_t i = 0; i < n; ++i) row_ids[i] = (int32_t)b[i];
-        for (int64_t i = 0; i < n && !has_copies; ++i) to[i] = v + b[i] * stride;
-#endif
-        if (has_copies) hot_rows->rows(b, n, to);
+        hot_rows->list(b, n, rows + tail, ids + tail);
         tail += n;
     }
 
