@@ -16,6 +16,9 @@ constexpr int STRIP = 32;   // floats between two prefetches of one row
 
 inline void prefetch(const float* p) { __builtin_prefetch(p, 1, 3); }
 
+// Into the second cache. The first would have to hold all rows up to those, and then has less room for the current ones.
+inline void prefetch_early(const float* p) { __builtin_prefetch(p, 0, 2); }
+
 // Rows prefetched during other work: some cache lines at a time.
 struct PrefetchQueue {
     float* const* row = nullptr;
@@ -23,7 +26,7 @@ struct PrefetchQueue {
 
     void prefetch_lines() {
         for (int64_t i = 0; i < quota && rows > 0; ++i) {
-            prefetch(*row + d);
+            prefetch_early(*row + d);
             d += 16;
             if (d >= dim) { d = 0; ++row; --rows; }
         }
@@ -82,7 +85,7 @@ inline half dots_4(float* const* row, float* const* next, const float* u, int64_
     int64_t d = 0;
     for (; d + STRIP <= dim; d += STRIP)
         UNROLL for (int e = 0; e < STRIP; e += W) {
-            for (int i = e / (STRIP / 4); i < (e + W) / (STRIP / 4); ++i) prefetch(next[i] + d / 2);
+            for (int i = e / (STRIP / 4); i < (e + W) / (STRIP / 4); ++i) prefetch_early(next[i] + d / 2);
             const vec x = load(u + d + e);
             for (int i = 0; i < 4; ++i) y[i] += x * load(row[i] + d + e);
         }
@@ -122,18 +125,18 @@ inline void move(float* const* row, float* const* next, const float* g, const fl
         if (!MAY_REPEAT) read<C>(u + d, rest, x);
         UNROLL for (int c = 0; c < C; ++c) y[c] = vec{};
         for (int64_t i = 0; i < n; ++i) {
-            UNROLL for (int l = 0; l < FIRST; ++l) prefetch(next[i] + begin + 16 * l);
+            UNROLL for (int l = 0; l < FIRST; ++l) prefetch_early(next[i] + begin + 16 * l);
             read<C>(row[i] + d, rest, z);
             UNROLL for (int c = 0; c < C; ++c) y[c] += splat(g[i]) * z[c];
             if (MAY_REPEAT) continue;
             UNROLL for (int c = 0; c < C; ++c) z[c] -= splat(PLAIN ? lr * g[i] : step[i]) * x[c];
             write<C>(row[i] + d, rest, z);
         }
-        UNROLL for (int c = 0; c < C; c += 16 / W) prefetch(next[-1] + d + c * W);
+        UNROLL for (int c = 0; c < C; c += 16 / W) prefetch_early(next[-1] + d + c * W);
         if (MAY_REPEAT) {
             read<C>(u + d, rest, x);
             for (int64_t i = 0; i < n; ++i) {
-                UNROLL for (int l = FIRST; l < LINES; ++l) prefetch(next[i] + begin + 16 * l);
+                UNROLL for (int l = FIRST; l < LINES; ++l) prefetch_early(next[i] + begin + 16 * l);
                 subtract<C>(row[i] + d, rest, PLAIN ? lr * g[i] : step[i], x);
             }
         }

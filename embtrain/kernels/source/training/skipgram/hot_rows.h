@@ -58,8 +58,8 @@ public:
         }
 #else
         for (int64_t i = 0; i < m; ++i) ids[i] = (int32_t)b[i];
-        for (int64_t i = 0; i < m && end == 0; ++i) to[i] = v + b[i] * stride;
-        for (int64_t i = 0; i < m && end > 0; ++i) {       // branch-free: which rows are hot is unpredictable
+        if (end == 0) for (int64_t i = 0; i < m; ++i) to[i] = v + b[i] * stride;
+        else for (int64_t i = 0; i < m; ++i) {             // branch-free: which rows are hot is unpredictable
             const int64_t hot = (b[i] - end) >> 63;        // -1 or 0
             to[i] = (float*)((intptr_t)(v + b[i] * stride) + (copy_shift & hot));
             hot_ids[count] = (int32_t)b[i];
