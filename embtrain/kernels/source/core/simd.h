@@ -15,12 +15,12 @@ constexpr int W = 4;
 typedef float vec __attribute__((vector_size(4 * W)));
 typedef int32_t ivec __attribute__((vector_size(4 * W)));
 
-// Before a loop over a small array of vectors. Without it GCC unrolls such a loop, if no other loop contains it, too late to
-// keep the array in registers, and another loop that sums into the array then stores it in each turn.
+// Before a loop over a small array of vectors. If no other loop contains it, GCC unrolls it after the pass that moves
+// arrays to registers; without this the array stays in memory, and each turn of a loop that sums into it stores it.
 #define UNROLL _Pragma("GCC unroll 16")
 
-// After the parameters of a lambda that loops over rows. In a function of its own it reads what it captures again for
-// each row, because a stored row might have changed it.
+// After the parameters of a lambda that loops over rows. As a function of its own it reads its captured variables again
+// for each row, because the store of a row might have changed them.
 #define INLINE __attribute__((always_inline))
 
 }  // namespace

@@ -12,11 +12,11 @@ namespace {
 constexpr int STRIP = 32;   // floats between two prefetches of one row
 
 // While rows are processed, the rows `next` are prefetched: one cache line each per STRIP floats, the first lines by
-// `dots`, the others by each loop of `move`. A single burst would fill the line-fill buffers and delay other loads.
+// `dots`, the others by the loops of `move`. A single burst would fill the line-fill buffers and delay other loads.
 
 inline void prefetch(const float* p) { __builtin_prefetch(p, 1, 3); }
 
-// Into the second cache. The first would have to hold all rows up to those, and then has less room for the current ones.
+// Into the second cache: in the first, these rows would displace the current ones.
 inline void prefetch_early(const float* p) { __builtin_prefetch(p, 0, 2); }
 
 // Rows prefetched during other work: some cache lines at a time.

@@ -34,8 +34,8 @@ public:
         hot_scratch = scratch.take<int32_t>(most + GROUP);
     }
 
-    // List rows b: their ids, and the addresses at which to update them, each once. Called between units, in their order.
-    // Beyond m, up to GROUP entries are written.
+    // Write the ids of rows b, and the addresses at which to update them, each once. Called between units, in their
+    // order. Up to GROUP entries beyond m are written.
     void list(const int64_t* b, int64_t m, float** to, int32_t* ids) {
         float* const v = task->v;
         int32_t* const hot_ids = hot_scratch;
@@ -43,7 +43,8 @@ public:
         int64_t count = 0;
 #if defined(__AVX512F__)
         // A loop over a few ids takes most of its time at its ends, so whole vectors are written.
-        const __m512i table = _mm512_set1_epi64((int64_t)v), bytes = _mm512_set1_epi64(stride * (int64_t)sizeof(float));
+        const __m512i table = _mm512_set1_epi64((int64_t)v);
+        const __m512i bytes = _mm512_set1_epi64(stride * (int64_t)sizeof(float));
         for (int64_t i = 0; i < m; i += GROUP) {
             const __mmask8 use = (__mmask8)((1u << std::min(GROUP, m - i)) - 1);
             const __m512i id = _mm512_maskz_loadu_epi64(use, b + i);
