@@ -16,7 +16,7 @@ typedef float vec __attribute__((vector_size(4 * W)));
 typedef int32_t ivec __attribute__((vector_size(4 * W)));
 
 // Before a loop over a small array of vectors. If no other loop contains it, GCC unrolls it after the pass that moves
-// arrays to registers; without this the array stays in memory, and each turn of a loop that sums into it stores it.
+// arrays to registers; without UNROLL the array stays in memory, and each turn of a loop that sums into it stores it.
 #define UNROLL _Pragma("GCC unroll 16")
 
 // After the parameters of a lambda that loops over rows. As a function of its own it reads its captured variables again
