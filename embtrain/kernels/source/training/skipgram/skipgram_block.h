@@ -129,11 +129,10 @@ private:
         const int64_t stride = d;
         in_parts(t.dim, [&](auto count, int64_t at, int64_t rest) INLINE {
             constexpr int C = decltype(count)::value;
-            float* const* const rows = from;
             float* const out = to + at;
             for (int64_t i = 0; i < n; ++i) {
                 vec y[C];
-                read<C>(rows[i] + at, rest, y);
+                read<C>(from[i] + at, rest, y);
                 UNROLL for (int c = 0; c < C; ++c) store(out + i * stride + c * W, y[c]);
             }
         });

@@ -32,7 +32,7 @@ inline void tile(const float* a, int64_t a_row, int64_t a_inner, const float* b,
 template <int V, class Queue>
 inline void strip(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t rows,
                   int64_t inner, float* out, int64_t out_row, bool overwrite, Queue& queue) {
-    constexpr int MOST = V == 1 && W < 16 ? W : V <= 2 && W == 16 ? 8 : TILE;
+    constexpr int MOST = V == 1 || (V == 2 && W == 16) ? (W < 8 ? W : 8) : TILE;
     int64_t i = 0;
     for (; i + MOST <= rows; i += MOST) {
         queue.prefetch_lines();
