@@ -160,16 +160,18 @@ def parallel_for(part: Callable[[int, int], None], n: int, parts: int) -> None:
 def parallel_map(part: Callable[[int, int], T], ranges: Iterable[tuple[int, int]]) -> list[T]:
     """Call part(begin, end) on each range, each on its own thread. All have ended when it returns or raises.
 
-    The pool is kept between calls, because an update of a small batch takes about as long as starting a thread. A part
-    must not start a loop of its own.
+    The pool is kept between calls, because an update of a small batch takes about as long as starting a thread. For the
+    same reason the last range runs on the calling thread, which does not have to be woken. A part must not start a loop
+    of its own.
     """
     ranges = list(ranges)
     if len(ranges) < 2:
         return [part(*both) for both in ranges]
-    pool = workers(len(ranges))
-    results = [pool.submit(part, *both) for both in ranges]
+    pool = workers(len(ranges) - 1)
+    results = [pool.submit(part, *both) for both in ranges[:-1]]
     try:
-        return [result.result() for result in results]
+        last = part(*ranges[-1])
+        return [*(result.result() for result in results), last]
     finally:
         for result in results:
             result.exception()

@@ -15,7 +15,7 @@ pairs.
 Units are processed in order, and the result for one thread is deterministic. With more threads each takes a range of
 units, and rows are updated without locks (Hogwild): concurrent changes of a row are added, up to lost writes. Under
 PAIR and CENTRE each thread has its own copies of the first rows of v, the most frequent words. It adds its changes to
-the table every 16 uses of a row and at the end.
+the table when all threads together have used a row 128 times, or it 16 times, and at the end.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _SkipGramTask(ctypes.Structure):
         "u v u_acc v_acc centre start target ids log_q log_q_table log_q_target weight false_negatives c scores "
         "pool_start pool_row",
         "n_u n_v u_stride v_stride dim n_windows n_pairs n_draws k share weight_stride n_false_negatives c_stride "
-        "mask_target loss ranking centered concurrent n_words n_pool_rows pool_mean",
+        "mask_target loss ranking centered threads n_words n_pool_rows pool_mean",
         "margin positive_weight alpha total_weight lr eps")
 
 
@@ -74,7 +74,7 @@ def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_
     if lib.embtrain_skipgram_check(ctypes.byref(task)) != 0:
         raise IndexError(_describe_out_of_range(u, v, windows, negatives, pool))
     ranges = _ranges(windows.start, max(1, negatives.share), threads)
-    task.concurrent = len(ranges) > 1
+    task.threads = len(ranges)
     loss, c_grad = run_ranges(range_kernel(lib.embtrain_skipgram_update, task), ranges, loss_spec.c)
     return UpdateResult(loss, scores, c_grad)
 
@@ -98,7 +98,7 @@ def _task(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_s
         *map(address, arrays), len(u.x), len(v.x), u.x.strides[0] // 4, v.x.strides[0] // 4, u.x.shape[1],
         len(windows.centre), len(windows.target), *negatives.numbers,
         1 if loss_spec.c is not None and loss_spec.c.ndim else 0, negatives.mask_target, LOSSES[loss_spec.loss],
-        loss_spec.ranking, loss_spec.centered, False, _n_words(u, pool), 0 if pool is None else len(pool.row),
+        loss_spec.ranking, loss_spec.centered, 1, _n_words(u, pool), 0 if pool is None else len(pool.row),
         pool is not None and pool.mean, loss_spec.margin, loss_spec.positive_weight, loss_spec.alpha,
         negatives.total_weight, lr, EPS)
 

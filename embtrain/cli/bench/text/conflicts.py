@@ -5,7 +5,7 @@ each thread, as kernels/training/skipgram.py does. All threads are equally fast:
 make the next AT_ONCE at the same time. An update of a row conflicts if another thread writes the row meanwhile.
 
 output  rows of contexts and negatives, written in place
-copied  the same with copies of frequent rows in each thread, which write a row once in MAX_USES uses and at the end
+copied  the same with copies of frequent rows in each thread, which write a row once in `max_uses` uses and at the end
         (decision 079); the share is of all updates too
 input   rows of centres, one update for each window, AT_ONCE / 16 at the same time
 """
@@ -30,7 +30,7 @@ from embtrain.train.engines.compiled import CompiledStep
 
 LAYOUTS = ("PAIR", "CENTRE")            # K negatives for each pair, or for each window
 AT_ONCE, BLOCKS = 32, 4                 # updates of a thread; blocks that are counted
-HOT, MAX_USES, MIN_USES_PER_COPY = 256, 16, 64  # of kernels/source/training/skipgram/hot_rows.h
+HOT, ALL_USES, MIN_USES, MIN_USES_PER_COPY = 256, 128, 16, 64  # of kernels/source/training/skipgram/hot_rows.h
 
 
 class Writes(NamedTuple):
@@ -52,7 +52,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     groups = [Group(1, {name: partial(_count, windows, layout, n)}) for name, (layout, n) in chosen.items()]
     return run("conflicts", "s of counting", groups, rounds, {
         "corpus": corpus or CORPUS, "words": len(windows.raw_counts), "at_once": AT_ONCE, "blocks": BLOCKS,
-        "hot": HOT, "max_uses": MAX_USES, "settings": words.SHARED})
+        "hot": HOT, "max_uses": {str(n): max_uses(n) for n in threads}, "settings": words.SHARED})
 
 
 def _count(windows: SkipGramWindows, layout: str, threads: int) -> Timed:
@@ -86,23 +86,30 @@ def conflicts(centre: np.ndarray, end: np.ndarray, row: np.ndarray, threads: int
     thread = np.repeat(window_thread, np.diff(end, prepend=0))
     output = Writes(thread, row, _position(thread) // AT_ONCE)
     centres = Writes(window_thread, centre, _position(window_thread) // max(1, AT_ONCE // 16))
-    return n_conflicts(output) / len(row), n_conflicts(with_copies(output)) / len(row), n_conflicts(centres) / len(
-        centre)
+    return (n_conflicts(output) / len(row), n_conflicts(with_copies(output, max_uses(threads))) / len(row),
+            n_conflicts(centres) / len(centre))
 
 
-def with_copies(writes: Writes) -> Writes:
-    """The writes of shared rows that remain if each thread has copies of the frequent ones."""
+def max_uses(threads: int) -> int:
+    """Uses of a copy between two writes of its row."""
+    return max(ALL_USES // threads, MIN_USES)
+
+
+def with_copies(writes: Writes, most: int) -> Writes:
+    """The writes of shared rows that remain if each thread has copies of the frequent ones, written every `most` uses.
+    """
     thread, row, time = writes
-    n_copies = np.minimum(HOT, np.bincount(thread) // MIN_USES_PER_COPY)
+    n_rows, n_updates = int(row.max(initial=0)) + 1, np.bincount(thread)
+    n_copies = np.minimum(min(HOT, n_rows), n_updates // MIN_USES_PER_COPY)
     is_copied = row < n_copies[thread]
-    key = thread * (int(row.max(initial=0)) + 1) + row
+    key = thread * n_rows + row
     order = np.argsort(key, kind="stable")
     use = np.empty(len(key), dtype=np.int64)
     use[order] = _position(key[order])                                                   # uses of a copy before this
-    kept = ~is_copied | (use % MAX_USES == 0)
-    flushed = np.unique(key[is_copied])                                                  # at the end, by rows
-    flushed_thread, flushed_row = np.divmod(flushed, int(row.max(initial=0)) + 1)
-    flushed_time = (np.bincount(thread)[flushed_thread] + _position(flushed_thread)) // AT_ONCE
+    kept = ~is_copied | (use % most == most - 1)
+    flushed_thread = np.repeat(np.arange(len(n_copies)), n_copies)                       # at the end, by rows
+    flushed_row = _position(flushed_thread)
+    flushed_time = (n_updates[flushed_thread] + flushed_row) // AT_ONCE
     return Writes(np.concatenate([thread[kept], flushed_thread]), np.concatenate([row[kept], flushed_row]),
                   np.concatenate([time[kept], flushed_time]))
 

@@ -32,11 +32,11 @@ def by_loop(centre: list[int], ends: list[int], rows: list[int], threads: int) -
         n_copies = min(module.HOT, len(own) // module.MIN_USES_PER_COPY)
         for i, row in enumerate(own):
             output[i // at, row].append(t)
-            if row >= n_copies or uses[row] % module.MAX_USES == 0:
-                shared[i // at, row].append(t)
             uses[row] += row < n_copies
-        for i, row in enumerate(sorted(row for row in uses if uses[row])):
-            shared[(len(own) + i) // at, row].append(t)
+            if row >= n_copies or uses[row] % module.max_uses(threads) == 0:
+                shared[i // at, row].append(t)
+        for row in range(n_copies):
+            shared[(len(own) + row) // at, row].append(t)
         for i, row in enumerate(centre[first:last]):
             inputs[i // max(1, at // 16), row].append(t)
     return shares(output, len(rows)), shares(shared, len(rows)), shares(inputs, len(centre))
@@ -45,7 +45,7 @@ def by_loop(centre: list[int], ends: list[int], rows: list[int], threads: int) -
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("at_once", [1, 7, 32])
 def test_the_counts_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch, threads: int, at_once: int) -> None:
-    for name, value in (("AT_ONCE", at_once), ("HOT", 6), ("MAX_USES", 3), ("MIN_USES_PER_COPY", 30)):
+    for name, value in (("AT_ONCE", at_once), ("HOT", 6), ("ALL_USES", 9), ("MIN_USES", 3), ("MIN_USES_PER_COPY", 30)):
         monkeypatch.setattr(module, name, value)
     random = np.random.default_rng(threads)
     end = random.integers(1, 9, 150).cumsum()
@@ -57,5 +57,5 @@ def test_the_counts_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch, threads
 
 def test_the_constants_are_those_of_the_kernel() -> None:
     constants = dict(re.findall(r"constexpr \w+ (\w+) = (\d+);", HEADER.read_text(encoding="utf-8")))
-    assert {name: int(constants[name]) for name in ("HOT", "MAX_USES", "MIN_USES_PER_COPY")} == {
-        "HOT": module.HOT, "MAX_USES": module.MAX_USES, "MIN_USES_PER_COPY": module.MIN_USES_PER_COPY}
+    names = ("HOT", "ALL_USES", "MIN_USES", "MIN_USES_PER_COPY")
+    assert {name: int(constants[name]) for name in names} == {name: getattr(module, name) for name in names}

@@ -23,7 +23,7 @@ struct SkipGramTask {
     int64_t n_u, n_v, u_stride, v_stride, dim, n_windows, n_pairs, n_draws, k, share, weight_stride, n_false_negatives,
         c_stride,
         mask_target, loss, ranking, centered,
-        concurrent,                // other threads update the same tables at the same time
+        threads,                   // that update the tables at the same time
         n_words, n_pool_rows, pool_mean;  // words that centres may be; length of pool_row; whether h is a mean
     double margin, positive_weight, alpha, total_weight, lr, eps;   // positive_weight: of gBCE
 };
