@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from embtrain.kernels.core.loader import core
-from embtrain.kernels.scoring import gathered_dot
+from embtrain.kernels.scoring import gathered_dot, table_products
 
 MIN_SQUARED_NORM = 1e-24  # lower bound of ‖c‖², as torch's normalize bounds ‖c‖ by 1e-12
 
@@ -31,7 +31,7 @@ def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) 
     if candidates.is_floating_point():
         return torch.einsum("bd,bkd->bk", vector, candidates)
     if is_all_candidates(candidates, len(table)):
-        return vector @ table.T                                       # every candidate: one GEMM, no gather
+        return every_product(vector, table)                           # no gather
     if _reads_in_place(vector, table, candidates):
         return _Gathered.apply(vector, table, candidates, sparse)[0]
     rows = nn.functional.embedding(candidates, table, sparse=sparse)  # (1|B, K, D)
@@ -47,12 +47,21 @@ def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: boo
         return dot_scores(h, table, nn.functional.normalize(candidates, dim=2), sparse)
     if is_all_candidates(candidates, len(table)):
         is_small_batch = len(h) < table.shape[1]  # a pass over (B, V) is shorter than one over (V, D)
-        return _Cosines.apply(h, table) if is_small_batch else h @ nn.functional.normalize(table, dim=1).T
+        return _Cosines.apply(h, table) if is_small_batch else every_product(h, nn.functional.normalize(table, dim=1))
     if _reads_in_place(vector, table, candidates):
         s, squared_norm = _Gathered.apply(h, table, candidates, sparse)
         return s / squared_norm.clamp(min=MIN_SQUARED_NORM).sqrt()
     rows = nn.functional.normalize(nn.functional.embedding(candidates, table, sparse=sparse), dim=2)  # (1|B, K, D)
     return h @ rows[0].T if len(rows) == 1 else torch.bmm(rows, h.unsqueeze(2)).squeeze(2)
+
+
+def every_product(vector: Tensor, table: Tensor) -> Tensor:
+    """Return h·c of every row c of the table, (B, V). By the core, if it is there and no gradient is needed."""
+    needs_gradient = torch.is_grad_enabled() and (vector.requires_grad or table.requires_grad)
+    if needs_gradient or not _is_float32_on_cpu(vector, table) or core() is None:
+        return vector @ table.T
+    rows = table if table.ndim == 2 and table.stride(1) == 1 else table.contiguous()
+    return torch.from_numpy(table_products.products(_array(vector.contiguous()), _array(rows), torch.get_num_threads()))
 
 
 @cache
@@ -72,8 +81,12 @@ def is_all_candidates(candidates: Tensor, n: int) -> bool:
 
 def _reads_in_place(vector: Tensor, table: Tensor, candidates: Tensor) -> bool:
     """Return whether the core reads ids per query in place. With one id per query (K = 1) PyTorch is as fast."""
-    return (candidates.shape[0] > 1 and candidates.shape[1] > 1 and table.device.type == "cpu"
-            and table.dtype == vector.dtype == torch.float32 and core() is not None)
+    return (candidates.shape[0] > 1 and candidates.shape[1] > 1 and _is_float32_on_cpu(vector, table)
+            and core() is not None)
+
+
+def _is_float32_on_cpu(vector: Tensor, table: Tensor) -> bool:
+    return table.device.type == "cpu" and table.dtype == vector.dtype == torch.float32
 
 
 class _Cosines(torch.autograd.Function):
@@ -88,7 +101,7 @@ class _Cosines(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, table: Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(table, dim=1).clamp(min=MIN_SQUARED_NORM**0.5)  # (V,)
-        s = (h @ table.T).div_(norm)
+        s = every_product(h, table).div_(norm)
         ctx.save_for_backward(h, table, norm, s)
         return s
 

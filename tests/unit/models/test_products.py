@@ -8,9 +8,9 @@ from helpers.cores import CORES, needs_core, using
 from helpers.looped import looped
 from torch import Tensor
 
-from embtrain.kernels.scoring import gathered_dot
+from embtrain.kernels.scoring import gathered_dot, table_products
 from embtrain.models.base import pad_rows, rank_keys
-from embtrain.models.products import all_candidates, cosine_scores, dot_scores
+from embtrain.models.products import all_candidates, cosine_scores, dot_scores, every_product
 
 B, K, D, V, TAU = 7, 5, 11, 30, 11.1
 
@@ -125,6 +125,27 @@ def test_every_candidate_with_fewer_or_more_queries_than_dimensions(rows: int) -
     torch.testing.assert_close(of_h[some], of_x[some])
     torch.testing.assert_close(of_c[known], of_y[known], rtol=1e-6, atol=1e-6)
     assert of_c.isfinite().all()
+
+
+@pytest.mark.parametrize("name", CORES)
+def test_every_product_without_and_with_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core computes it for float32 on the CPU where no gradient is needed, also of rows that are not contiguous."""
+    h, c, _ = tables()
+    wide, calls, products = torch.cat([c, c], 1), [], table_products.products
+    monkeypatch.setattr(table_products, "products", lambda *a: (calls.append(1), products(*a))[1])
+    learned = c.clone().requires_grad_()
+    with using(name):
+        for x, y, by_core in ((h, c, 1), (h, wide[:, D:], 1), (h[::2], c.T.contiguous().T, 1), (h, learned.detach(), 1),
+                              (h.double(), c.double(), 0), (h, learned, 0)):
+            calls.clear()
+            s = every_product(x, y)
+            assert s.dtype == x.dtype and len(calls) == (by_core if name != "off" else 0)
+            torch.testing.assert_close(s, x @ y.T, rtol=1e-5, atol=1e-5)
+            assert s.requires_grad == y.requires_grad
+        with torch.no_grad():
+            calls.clear()
+            every_product(h, learned)
+            assert len(calls) == (name != "off")
 
 
 def test_fixed_tensors_get_no_gradient_from_every_candidate() -> None:

@@ -30,6 +30,7 @@ from embtrain.evaluate import heldout
 from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.windows import WindowsTask
+from embtrain.models.products import every_product
 
 CORPUS, PAIRS, DIM, SAMPLE, ROWS = "english-18m", 10_000, 100, 1024, 64
 Judge = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # z (n, V), target (n,) -> log p and rank (n,)
@@ -74,7 +75,7 @@ def _ours(pairs: JudgedPairs, is_shared: bool, threads: int) -> Timed:
     context, target, u, v = pairs
     group = torch.unique(context, return_inverse=True)[1] if is_shared else None
     query = Query(u[context], context, target, torch.zeros_like(target), group)
-    seconds, cpu, found = timed(lambda: heldout.ranks(lambda query: query.vector @ v.T, query))
+    seconds, cpu, found = timed(lambda: heldout.ranks(lambda query: every_product(query.vector, v), query))
     return Timed(seconds, cpu, _quality(found.log_p[:SAMPLE], found.rank[:SAMPLE]))
 
 
