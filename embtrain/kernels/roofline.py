@@ -10,6 +10,7 @@ and the arithmetic of scores and gradients, with as many independent multiply-ad
 from __future__ import annotations
 
 import ctypes
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,11 +30,19 @@ def rows(table: np.ndarray, ids: np.ndarray) -> None:
          len(ids))
 
 
-def multiply_adds(n: int, a: float, b: float) -> tuple[int, float]:
-    """x <- a x + b, n times from 0, in several floats at once. Returns the number of floats and their sum."""
+class MultiplyAdds(NamedTuple):
+    """What `multiply_adds` computed: vectors of equal size, and the sum of all their floats."""
+
+    vectors: int
+    floats: int
+    total: float
+
+
+def multiply_adds(n: int, a: float, b: float) -> MultiplyAdds:
+    """x <- a x + b, n times in several vectors at once, of which number i starts from i in each of its floats."""
     if (library := core()) is None:
-        return reference.multiply_adds(n, a, b)
-    total, floats = ctypes.c_double(), ctypes.c_int64()
+        return MultiplyAdds(1, 1, reference.multiply_adds(n, a, b))
+    total, vectors, floats = ctypes.c_double(), ctypes.c_int64(), ctypes.c_int64()
     call("roofline", library.embtrain_roofline_multiply_adds, n, ctypes.c_float(a), ctypes.c_float(b),
-         ctypes.byref(total), ctypes.byref(floats))
-    return floats.value, total.value
+         ctypes.byref(total), ctypes.byref(vectors), ctypes.byref(floats))
+    return MultiplyAdds(vectors.value, floats.value, total.value)

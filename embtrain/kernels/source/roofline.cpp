@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t AHEAD = 16;  // rows between the current row and the prefetched one
 // independent vectors: two ports with a latency of four cycles need eight; the rest is a margin
-constexpr int64_t LANES = 12;
+constexpr int LANES = 12;
 
 }  // namespace
 
@@ -26,14 +26,18 @@ extern "C" EMBTRAIN_API int embtrain_roofline_rows(float* table, int64_t n_rows,
     return OK;
 }
 
-// x <- a x + b, n times in each of LANES vectors of zeros. Outputs the sum of all floats and their number.
-extern "C" EMBTRAIN_API int embtrain_roofline_multiply_adds(int64_t n, float a, float b, double* sum, int64_t* floats) {
-    vec x[LANES] = {}, factor = vec{} + a, offset = vec{} + b;
+// x <- a x + b, n times in each of LANES vectors. Vector l starts from l, as a compiler computes equal vectors once.
+// Outputs the sum of all floats and the number of vectors and of floats.
+extern "C" EMBTRAIN_API int embtrain_roofline_multiply_adds(int64_t n, float a, float b, double* sum, int64_t* vectors,
+                                                            int64_t* floats) {
+    vec x[LANES], factor = vec{} + a, offset = vec{} + b;
+    UNROLL for (int l = 0; l < LANES; ++l) x[l] = vec{} + float(l);
     for (int64_t i = 0; i < n; ++i)
-        for (int64_t l = 0; l < LANES; ++l) x[l] = x[l] * factor + offset;
+        UNROLL for (int l = 0; l < LANES; ++l) x[l] = x[l] * factor + offset;
     *sum = 0.0;
-    for (int64_t l = 0; l < LANES; ++l)
-        for (int64_t j = 0; j < W; ++j) *sum += double(x[l][j]);
+    for (int l = 0; l < LANES; ++l)
+        for (int j = 0; j < W; ++j) *sum += double(x[l][j]);
+    *vectors = LANES;
     *floats = LANES * W;
     return OK;
 }

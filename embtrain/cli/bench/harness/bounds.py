@@ -52,7 +52,7 @@ def of_epoch(windows: SkipGramWindows, dim: int, layouts: Mapping[str, Layout]) 
     context = _each(lambda: roofline.rows(into, target), len(target))
     negative = _each(lambda: roofline.rows(into, drawn), ROWS)
     draw = _each(lambda: table.draw((IDS,), random), IDS)
-    floats, _ = roofline.multiply_adds(0, 1, 1)
+    floats = roofline.multiply_adds(0, 1, 1).floats
     multiply_add = _each(lambda: roofline.multiply_adds(ADDS, 1, 1), ADDS * floats)
     found = {}
     for name, (share, k, block) in layouts.items():
