@@ -24,7 +24,9 @@ KINDS = {("input", False): "u", ("input", True): "u, centred", ("sum", False): "
 
 # Pairs of layouts that are compared with each other; every layout is also compared with the first.
 PAIRS = (("private-order", "private"), ("block64-order", "block64"), ("block64-order", "private-order"),
-         ("block64", "private-r0.05"), ("block64-order", "private-r0.05"), ("block64-order", "private-order-r0.05"))
+         ("block64", "private-r0.05"), ("block64-order", "private-r0.05"), ("block64-order", "private-order-r0.05"),
+         ("block64-r0.05", "private-r0.05"), ("block64-order-r0.05", "private-order-r0.05"),
+         ("block64-order-r0.05", "block64-r0.05"), ("block64-order-r0.05", "private-r0.05"))
 Values = Mapping[int, float]   # by seed
 
 
