@@ -190,23 +190,19 @@ def cooccurrence(ids: NDArray[np.int32], sequence: NDArray[np.int64], window: in
     is_queried[pairs[pairs >= 0]] = True
     n_ab = np.zeros(len(codes))
     n_word = np.zeros(n_words)
-    N = len(ids)
-    for start in range(0, N, _CHUNK):
-        stop = min(start + _CHUNK, N)
-        chunk = np.asarray(
-            ids[start : min(stop + window, N)], dtype=np.int64
-        )  # and the positions that its windows reach
-        end = _end_of_sequence(sequence, start, stop)                        # (n,)
-        position = np.arange(start, stop)
-        n = stop - start
+    for start in range(0, len(ids), _CHUNK):
+        stop = min(start + _CHUNK, len(ids))
+        chunk = np.asarray(ids[start:stop + window])                            # and what its windows reach
+        position, (begin, end) = np.arange(start, stop), _bounds(sequence, start, stop)
+        n_reached = np.minimum(position - begin, window) + np.minimum(end - 1 - position, window)
+        n_word += np.bincount(chunk[:len(position)], n_reached, n_words)
+        queried = is_queried[chunk]                                             # few words are
+        place = queried[:len(position)].nonzero()[0]
         for d in range(1, window + 1):
-            n_reached = min(n, max(len(chunk) - d, 0))
-            inside = position[:n_reached] + d < end[:n_reached]                  # both ends in one sequence
-            a, b = chunk[:n_reached][inside], chunk[d:d + n_reached][inside]
-            n_word += np.bincount(a, minlength=n_words) + np.bincount(b, minlength=n_words)
-            both = is_queried[a] & is_queried[b]
-            low, high = np.minimum(a[both], b[both]), np.maximum(a[both], b[both])
-            code = low * n_words + high
+            near = place[position[place] + d < end[place]]                      # both ends in one sequence
+            near = near[queried[near + d]]
+            a, b = chunk[near].astype(np.int64), chunk[near + d].astype(np.int64)
+            code = np.minimum(a, b) * n_words + np.maximum(a, b)
             match = np.searchsorted(codes, code)
             match = match[(match < len(codes)) & (codes[np.minimum(match, len(codes) - 1)] == code)]
             n_ab += np.bincount(match, minlength=len(codes))
@@ -215,6 +211,9 @@ def cooccurrence(ids: NDArray[np.int32], sequence: NDArray[np.int64], window: in
     return n_ab[code_of_pair] * factor, n_word
 
 
-def _end_of_sequence(sequence: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:
-    """The end of its sequence, for each position in [start, stop)."""
-    return sequence[np.searchsorted(sequence, np.arange(start, stop), side="right")]
+def _bounds(sequence: NDArray[np.int64], start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The begin and the end of its sequence, for each position in [start, stop)."""
+    first, last = np.searchsorted(sequence, start, side="right") - 1, np.searchsorted(sequence, stop)
+    edges = sequence[first:last + 1]
+    length = np.diff(edges.clip(start, stop))
+    return edges[:-1].repeat(length), edges[1:].repeat(length)
