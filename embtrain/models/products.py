@@ -60,7 +60,7 @@ def every_product(vector: Tensor, table: Tensor) -> Tensor:
     needs_gradient = torch.is_grad_enabled() and (vector.requires_grad or table.requires_grad)
     if needs_gradient or not _is_float32_on_cpu(vector, table) or core() is None:
         return vector @ table.T
-    rows = table if table.ndim == 2 and table.stride(1) == 1 else table.contiguous()
+    rows = table if table.stride(1) == 1 and table.stride(0) >= table.shape[1] else table.contiguous()
     return torch.from_numpy(table_products.products(_array(vector.contiguous()), _array(rows), torch.get_num_threads()))
 
 

@@ -135,8 +135,10 @@ def test_every_product_without_and_with_gradients(name: str, monkeypatch: pytest
     monkeypatch.setattr(table_products, "products", lambda *a: (calls.append(1), products(*a))[1])
     learned = c.clone().requires_grad_()
     with using(name):
-        for x, y, by_core in ((h, c, 1), (h, wide[:, D:], 1), (h[::2], c.T.contiguous().T, 1), (h, learned.detach(), 1),
-                              (h.double(), c.double(), 0), (h, learned, 0)):
+        for x, y, by_core in (
+                (h, c, 1), (h, wide[:, D:], 1), (h[::2], c.T.contiguous().T, 1), (h, c[4].expand(V, D), 1),
+                (h, learned.detach(), 1), (h[:, :1], wide[:, :1], 1), (h[:0], c, 1), (h, c[:0], 1),
+                (h.double(), c.double(), 0), (h, learned, 0)):
             calls.clear()
             s = every_product(x, y)
             assert s.dtype == x.dtype and len(calls) == (by_core if name != "off" else 0)
