@@ -19,7 +19,8 @@ EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
 OF_LEVEL = {"embtrain_source", "embtrain_level"}  # called by core/loader.py
 NO_WRAPPERS = {"__init__", "rows"}
 FAMILIES = ("sampling", "scoring", "text", "training")
-# The test of each wrapper that passes out-of-range ids to every core. `alias`, `row_products` and `bessel` take no ids.
+WITHOUT_IDS = ("alias", "row_products", "table_products", "bessel")
+# The test of each other wrapper that passes out-of-range ids to every core.
 OUT_OF_RANGE_TESTS = {"adasum": "test_invalid_arguments_are_rejected_before_any_write",
                       "generator": "test_mismatched_arguments_are_rejected",
                       "roofline": "test_out_of_range_ids_are_rejected_before_any_write",
@@ -73,7 +74,7 @@ def test_a_wrapper_uses_the_core_and_has_a_reference_and_tests_of_both(wrapper: 
     assert f"{module}.{wrapper}" in text or re.search(rf"from {re.escape(module)} import .*\b{wrapper}\b", text)
 
 
-@looped("wrapper", [name for name in WRAPPERS if name not in ("alias", "row_products", "bessel")])
+@looped("wrapper", [name for name in WRAPPERS if name not in WITHOUT_IDS])
 def test_a_wrapper_is_tested_with_ids_out_of_range(wrapper: str) -> None:
     assert wrapper in OUT_OF_RANGE_TESTS, f"which test of {wrapper} passes ids out of range?"
     tree = ast.parse((ROOT / "tests" / "unit" / "kernels" / f"test_kernel_{wrapper}.py").read_text())
