@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.scoring import gathered_dot, table_products
 
+FEWEST = 8                # queries for which the core transposes a table; PyTorch multiplies fewer faster
 MIN_SQUARED_NORM = 1e-24  # lower bound of ‖c‖², as torch's normalize bounds ‖c‖ by 1e-12
 
 
@@ -58,7 +59,7 @@ def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: boo
 def every_product(vector: Tensor, table: Tensor) -> Tensor:
     """Return h·c of every row c of the table, (B, V). By the core, if it is there and no gradient is needed."""
     needs_gradient = torch.is_grad_enabled() and (vector.requires_grad or table.requires_grad)
-    if needs_gradient or not _is_float32_on_cpu(vector, table) or core() is None:
+    if len(vector) < FEWEST or needs_gradient or not _is_float32_on_cpu(vector, table) or core() is None:
         return vector @ table.T
     rows = table if table.stride(1) == 1 and table.stride(0) >= table.shape[1] else table.contiguous()
     return torch.from_numpy(table_products.products(_array(vector.contiguous()), _array(rows), torch.get_num_threads()))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from embtrain.kernels.scoring import gathered_dot, table_products
 from embtrain.models.base import pad_rows, rank_keys
-from embtrain.models.products import all_candidates, cosine_scores, dot_scores, every_product
+from embtrain.models.products import FEWEST, all_candidates, cosine_scores, dot_scores, every_product
 
 B, K, D, V, TAU = 7, 5, 11, 30, 11.1
 
@@ -130,15 +130,15 @@ def test_every_candidate_with_fewer_or_more_queries_than_dimensions(rows: int) -
 @pytest.mark.parametrize("name", CORES)
 def test_every_product_without_and_with_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The core computes it for float32 on the CPU where no gradient is needed, also of rows that are not contiguous."""
-    h, c, _ = tables()
+    h, c, _ = tables(2 * FEWEST)
     wide, calls, products = torch.cat([c, c], 1), [], table_products.products
     monkeypatch.setattr(table_products, "products", lambda *a: (calls.append(1), products(*a))[1])
     learned = c.clone().requires_grad_()
     with using(name):
         for x, y, by_core in (
                 (h, c, 1), (h, wide[:, D:], 1), (h[::2], c.T.contiguous().T, 1), (h, c[4].expand(V, D), 1),
-                (h, learned.detach(), 1), (h[:, :1], wide[:, :1], 1), (h[:0], c, 1), (h, c[:0], 1),
-                (h.double(), c.double(), 0), (h, learned, 0)):
+                (h, learned.detach(), 1), (h[:, :1], wide[:, :1], 1), (h, c[:0], 1), (h[:FEWEST - 1], c, 0),
+                (h[:0], c, 0), (h.double(), c.double(), 0), (h, learned, 0)):
             calls.clear()
             s = every_product(x, y)
             assert s.dtype == x.dtype and len(calls) == (by_core if name != "off" else 0)
