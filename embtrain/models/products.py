@@ -3,7 +3,7 @@
 A query is the vector that a model computes for an example, a candidate c a row of its output table (V, D). Candidates
 are ids shared by all queries (1, K), ids per query (B, K) or vectors (B, K, D). On the CPU the compiled core, the C++
 kernels of embtrain/kernels if they are built, reads the rows of (B, K) ids in place instead of copying them to (B, K,
-D).
+D), and multiplies with all rows where no gradient is needed.
 """
 
 from __future__ import annotations
