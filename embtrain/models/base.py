@@ -26,6 +26,9 @@ class ModelConfig(Section):
     dim: int = Field(100, ge=1, le=65_536, description="D, embedding dimension")
     #: Type of the numbers in the tables. The optimizer's state has the same type.
     table_dtype: ClassVar[torch.dtype] = torch.float32
+    #: Updates by autograd read and write only the rows of the examples, so that processes can share its tables, and
+    #: files can hold them.
+    updates_rows: ClassVar[bool] = False
 
     def n_rows(self, n_candidates: int) -> int:
         """Return the rows of the largest table, as far as they are known before the data are read."""

@@ -29,6 +29,7 @@ class XCConfig(ModelConfig):
     dim: int = Field(128, ge=1, le=65_536, description="D, embedding dimension")
     similarity: Literal["cosine", "dot"] = Field("cosine", description="inner product, or cosine scaled by tau")
     tau: float = Field(11.1, gt=0, le=10_000, description="inverse temperature of cosine; 1/0.3² in the paper")
+    updates_rows: ClassVar[bool] = True
 
     def n_rows_of_all(self, problem: ProblemSpec) -> int:
         return problem.n_candidates + (problem.n_features or 0)

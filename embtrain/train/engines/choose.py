@@ -24,7 +24,6 @@ from embtrain.models.triples.distmult import DistMultConfig
 from embtrain.models.triples.transe import TransEConfig
 from embtrain.models.words.cbow import CbowConfig
 from embtrain.models.words.skipgram import SkipGramConfig
-from embtrain.models.xc import XCConfig
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import base, compiled_pairs
@@ -121,17 +120,16 @@ def why_not_by_rows(source: type[NegativeSource], loss: LossConfig, train: Train
 def require_tables_in_files(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig,
                             loss: LossConfig, train: TrainConfig) -> None:
     """Raise UsageError if the tables should be in files, which is possible only where updates on the CPU read and write
-    a few rows: by the compiled engine, and of xc."""
+    a few rows: by the compiled engine, or by autograd for models whose `updates_rows` is set."""
     if train.tables == "memory":
         return
-    by_autograd = isinstance(model, XCConfig)
-    reasons = why_not_by_rows(source, loss, train) if by_autograd else \
+    reasons = why_not_by_rows(source, loss, train) if model.updates_rows else \
         why_not_fused(model, source, negatives, loss, train, has_kernels(train))
     if train.device != "cpu":
         reasons = [f"train.device: {train.device}: only the CPU trains tables in files"]
     if isinstance(model, FLOAT64_MODELS):
         reasons = [f"model.name: {model.name}: only tables of float32 can be in files"]
-    if train.engine == "autograd" and not by_autograd:
+    if train.engine == "autograd" and not model.updates_rows:
         reasons = ["train.engine: autograd: only the compiled engine trains tables in files"]
     if reasons:
         raise UsageError(*(f"train.tables: {train.tables}: {why}; or set train.tables: memory" for why in reasons))

@@ -8,7 +8,7 @@ from embtrain.models.base import Model, ModelConfig
 from embtrain.models.triples.distmult import DistMult
 from embtrain.models.triples.transe import TransE
 from embtrain.models.words.skipgram import SkipGram
-from embtrain.models.xc import XC, XCConfig
+from embtrain.models.xc import XC
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.base import Examples
@@ -22,7 +22,7 @@ def check_settings(model: ModelConfig, train: TrainConfig, size: int) -> None:
     if train.device != "cpu":
         raise UsageError(f"train.device: {train.device}: {size} processes train one run on the CPU; set train.device: "
                          "cpu, or start one process")
-    if train.engine == "autograd" and not isinstance(model, XCConfig):
+    if train.engine == "autograd" and not model.updates_rows:
         raise UsageError(f"train.engine: autograd: {size} processes train one run with the compiled engine; set "
                          "train.engine: auto, or start one process")
     if train.tables == "mapped":
@@ -39,8 +39,9 @@ def check_settings(model: ModelConfig, train: TrainConfig, size: int) -> None:
 def check_parts(fused_blockers: list[str], model: Model, source: NegativeSource, train: TrainConfig,
                 group: ProcessGroup) -> None:
     """Let the source learn with the group; UsageError for an engine, a model or a source that cannot be shared."""
-    reasons = [] if isinstance(model, XC) else list(fused_blockers)
-    if isinstance(model, XC) and train.optimizer not in OPTIMIZERS:
+    by_autograd = model.config.updates_rows
+    reasons = [] if by_autograd else list(fused_blockers)
+    if by_autograd and train.optimizer not in OPTIMIZERS:
         reasons.append(f"train.optimizer: {train.optimizer}: its state is not shared; set {' or '.join(OPTIMIZERS)}")
     if not isinstance(model, SkipGram | TransE | DistMult | XC):
         reasons.append("model.name: the examples of this model are not shared; use skipgram, node2vec, transe, "
