@@ -4,6 +4,8 @@ import    `import embtrain`
 help      `embtrain --help`
 fit-help  `embtrain fit --help`
 fit       `embtrain fit --negatives sgns` on a text in the cache, until its first update begins
+fit-files  the same on the files of the corpus instead of one file of text; english-18m has twelve, with 2,243 texts,
+          one a packed archive
 
 Rivals: `import gensim.models`; `import torch`, which `fit` does too; and python, an interpreter that does nothing,
 whose time is part of all others. Everything runs once before the first round, which fills the cache and compiles
@@ -41,9 +43,10 @@ def configure_output(quiet, configure=options.configure_output):
 options.configure_output = configure_output
 main()
 """
+FITS = ("fit", "fit-files")
 CASES: dict[str, tuple[str, ...]] = {  # code and the words after it
     "import": ("import embtrain",), "help": (COMMAND, "--help"), "fit-help": (COMMAND, "fit", "--help"),
-    "fit": (UNTIL_UPDATE, "fit", "--negatives", "sgns", "--out", "run")}
+    **dict.fromkeys(FITS, (UNTIL_UPDATE, "fit", "--negatives", "sgns", "--out", "run"))}
 RIVALS = {"gensim": "import gensim.models", "torch": "import torch", "python": "pass"}
 
 
@@ -54,21 +57,24 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     """
     known = {f"{case}-t{n}": (case, n) for n in threads for case in CASES}
     chosen = [known[name] for name in choose(known, only)]
-    needs_text = any(case == "fit" for case, _ in chosen)
+    needs_text = any(case in FITS for case, _ in chosen)
     if corpus is not None and not needs_text:
-        raise UsageError("--corpus: of the cases of the bench start, only fit reads a text; remove it, or name fit")
-    more = ("--corpus", str(words.prefix(corpus or CORPUS, 0).resolve())) if needs_text else ()
+        raise UsageError("--corpus: of the cases of the bench start, only fit and fit-files read a text; remove it, or "
+                         "name one of them")
+    files = corpus or CORPUS
+    texts = {"fit": words.prefix(files, 0).resolve(), "fit-files": Path(files).resolve() if Path(files).exists() else
+             files} if needs_text else {}
     with tempfile.TemporaryDirectory() as bytecode:
         groups = []
         for n in dict.fromkeys(n for _, n in chosen):
             start = partial(_start, _environment(bytecode, n))
-            of_fit = {"fit": (*more, "--threads", str(n))}
+            of_fit = {case: ("--corpus", str(text), "--threads", str(n)) for case, text in texts.items()}
             ours = {f"{case}-t{n}": partial(start, *CASES[case], *of_fit.get(case, ()))
                     for case, threads_of in chosen if threads_of == n}
             groups.append(Group(n, ours, {name: partial(start, code) for name, code in RIVALS.items()}))
         for work in (*groups[0].rivals.values(), *groups[0].ours.values()):
             work()
-        return run("start", "s", groups, rounds, {"corpus": corpus or CORPUS} if needs_text else {})
+        return run("start", "s", groups, rounds, {"corpus": files} if needs_text else {})
 
 
 def _environment(bytecode: str, threads: int) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError, UsageError
-from embtrain.data.formats.running_text import SNIFF, is_text
+from embtrain.data.formats.running_text import SNIFF
 from embtrain.data.inventory import part_names
 from embtrain.data.inventory.listing import ListedFile, list_files, open_files
 from embtrain.data.inventory.name_lists import format_line, summarize, truncate
@@ -180,7 +180,7 @@ def _entry(file: ListedFile, rules: FileRules) -> FileEntry:
     if not reason:
         reason = _verdict(rules, base_name(file.inside))
     if reason == SNIFF:
-        reason = "" if is_text(file.head) else "not UTF-8 text"
+        reason = "" if file.is_text else "not UTF-8 text"
     return FileEntry(file, "" if reason else "train", reason)
 
 

@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,13 +29,13 @@ from embtrain.common.errors import ResourceError
 from embtrain.common.files import read_json, write_atomically, write_json
 from embtrain.data.storage import npy
 from embtrain.data.storage.folders import retry_if_deleted
+from embtrain.data.storage.known_files import is_settled, times_and_inode
 
 LAYOUT = 3                  # incremented if the meaning of the files changes: older folders are then rebuilt
 MAX_FULL_HASH = 128 << 20   # bytes; a larger file is hashed in blocks
 MAX_MANIFEST = 1 << 20      # bytes
 BLOCKS, BLOCK = 1024, 1 << 16
 CHUNK = 1 << 18             # bytes that are hashed at once
-TICK = 20_000_000           # nanoseconds; two writes of a file in this time may leave the same times
 _SMALL = ("sequence", "document", "counts", "part")         # arrays of a text in addition to its ids
 _WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
 _log = logging.getLogger("embtrain")
@@ -206,9 +205,9 @@ def _write_manifest(folder: Path, key: str, names: list[str], known: Mapping[str
     """Write the manifest of a folder last; `known`: digests of some of its files."""
     digests = {}
     for name in names:
-        size, state = (folder / name).stat().st_size, _state(folder / name)
+        size, state = (folder / name).stat().st_size, times_and_inode(folder / name)
         digests[name] = {"bytes": size, "sha256": known.get(name) or _digest(folder / name)}
-        if time.time_ns() - max(state[:2]) > TICK:           # a later write gets other times
+        if is_settled(state):
             digests[name]["state"] = state
     write_json(folder / _MANIFEST, {"layout": LAYOUT, "key": key, "files": digests})
 
@@ -227,13 +226,7 @@ def _is_intact(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
 
 def _has_changed(path: Path, expected: dict[str, Any]) -> bool:
     """Return whether a file differs from its entry in the manifest; it is hashed only if its state differs."""
-    return _state(path) != expected.get("state") and _digest(path) != expected["sha256"]
-
-
-def _state(path: Path) -> list[int]:
-    """Return times and inode of a file; a write changes the first or the second, which no program can set."""
-    status = path.stat()
-    return [status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    return times_and_inode(path) != expected.get("state") and _digest(path) != expected["sha256"]
 
 
 def _file_names() -> list[str]:

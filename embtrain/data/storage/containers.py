@@ -20,10 +20,13 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
 from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.files import sha256
+from embtrain.data.storage.known_files import recall
 
 MAX_RATIO = 200
 FREE_BYTES = 256 << 20
@@ -179,12 +182,16 @@ def digest(named: list[tuple[str, Path]]) -> str:
     """Return the sha256 of files as in `fingerprint`; named: (name, path) as from `files`."""
     parts = []
     for name, path in named:
-        with damage_as_data_error(path), path.open("rb") as file:
-            parts.append((name, hashlib.file_digest(file, "sha256").hexdigest()))
+        with damage_as_data_error(path):
+            parts.append((name, recall(path, "sha256", partial(sha256, path), _is_sha256)))
     if len(parts) == 1:
         return parts[0][1]
     return hashlib.sha256("".join(f"{digest} {name}\n" for name, digest in parts).encode("utf-8", "surrogateescape")
                           ).hexdigest()
+
+
+def _is_sha256(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 64
 
 
 def file_names(where: list[Path], accepts: Callable[[str], bool], description: str = TEXT) -> list[str]:

@@ -22,7 +22,7 @@ from hypothesis import given, strategies as st
 
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
 from embtrain.data.inventory import inventory
-from embtrain.data.storage import cache, containers
+from embtrain.data.storage import cache, containers, known_files
 from embtrain.data.text import holdout, readers
 from embtrain.data.text.corpus import Corpus, TextConfig, load, split
 from embtrain.data.text.shards import reading
@@ -493,7 +493,7 @@ def test_damaged_cache_is_rebuilt(stored: tuple[Path, Path], name: str, damage: 
 def test_a_file_is_hashed_again_only_if_it_was_written(stored: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
                                                        ) -> None:
     path, store = stored
-    monkeypatch.setattr(cache, "TICK", -1)                   # the files of this test were written a moment ago
+    monkeypatch.setattr(known_files, "TICK", -1)                   # the files of this test were written a moment ago
     first, hashed, digest = read(path), list[str](), cache._digest
     read(path, store=store)
     monkeypatch.setattr(cache, "_digest", lambda file: (hashed.append(file.name), digest(file))[1])
@@ -510,7 +510,7 @@ def test_a_file_is_hashed_again_only_if_it_was_written(stored: tuple[Path, Path]
 def test_a_file_written_within_a_tick_is_always_hashed(stored: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
                                                        ) -> None:
     path, store = stored
-    monkeypatch.setattr(cache, "TICK", 1 << 62)
+    monkeypatch.setattr(known_files, "TICK", 1 << 62)
     read(path, store=store)
     assert all("state" not in entry for file in store.rglob("manifest.json")
                for entry in json.loads(file.read_text())["files"].values())
