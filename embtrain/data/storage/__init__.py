@@ -6,6 +6,7 @@ ranges       ranges of bytes of a large file, cut at line ends
 lines        numbered lines of a stream, of bounded length
 encoding     a hint for bytes that are not UTF-8
 cache        cached arrays, verified by their hashes
+known_files  hashes and members of files, kept in the cache
 folders      the cache folder, and retries if a part of it is deleted
 npy          .npy files, with checked headers
 token_lists  lists of tokens as a text file in the cache

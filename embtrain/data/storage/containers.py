@@ -194,11 +194,6 @@ def _is_sha256(value: Any) -> bool:
     return isinstance(value, str) and len(value) == 64
 
 
-def file_names(where: list[Path], accepts: Callable[[str], bool], description: str = TEXT) -> list[str]:
-    """List the names of the files, which the content of a single file does not determine."""
-    return [name for name, _ in files(where, accepts, description)]
-
-
 def sources(where: list[Path], accepts: Callable[[str], bool]) -> Iterator[Source]:
     """Yield every stream in `where` in a fixed order; of an archive, the members that `accepts` selects.
 
