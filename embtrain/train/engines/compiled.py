@@ -141,8 +141,9 @@ class CompiledStep(Engine):
 
     def _log_sample(self, block: Any, drawn: Negatives) -> tuple[Query, Negatives, Tensor]:
         """Query, draws and costs of the first rows, in the form that `Step` returns them."""
-        query = self._query(self._leading_rows(block), True)
-        group = drawn.draw_id if drawn.draw_id is not None else self._group(block)
+        leading = self._leading_rows(block)
+        query = self._query(leading, True)
+        group = drawn.draw_id if drawn.draw_id is not None else self._group(leading)
         drawn = replace(drawn, draw_id=group, false_negatives=None).rows(slice(0, len(query)))
         drawn = self._mark(drawn, query)
         return query, drawn, self._costs(query, drawn)

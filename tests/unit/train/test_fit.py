@@ -342,7 +342,7 @@ def test_finite_check_covers_all_parameters() -> None:
         for state in ([torch.tensor([1.0, bad])], {"a": ({"b": torch.tensor(bad)},)}):
             assert not is_finite(state)
     assert not is_finite(torch.tensor([math.inf, -math.inf]))
-    largest = torch.full((3, 8), torch.finfo(torch.float32).max)[:, :5]  # padded; the product must not overflow
+    largest = torch.full((3, 8), torch.finfo(torch.float32).max)[:, :5]  # padded; their sum overflows
     assert is_finite(largest) and is_finite(-largest)
     for number in (math.inf, -math.inf, math.nan):
         broken = torch.zeros(3, 8)[:, :5]
