@@ -149,14 +149,14 @@ def evaluate(
 ) -> None:
     """Evaluate a run or a vector file on benchmarks."""
     with machine.paused_collector():
-        from embtrain.experiment import evaluate as score
+        from embtrain.experiment import evaluate as score, interval_share
         from embtrain.report import table
 
     options.configure_output(quiet)
     names = [name for text in on or [] for name in
              ([text] if Path(text).exists() else options.names(text, "--on") or [])]
     rows = score(path, names, overrides or (), *options.read_options(limit, encoding))
-    options.emit([row._asdict() for row in rows], as_json, lambda: table(rows))
+    options.emit([row._asdict() for row in rows], as_json, lambda: table(rows, interval_share(path, overrides or ())))
 
 
 app.command()(prediction.translate)

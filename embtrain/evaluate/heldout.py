@@ -35,13 +35,17 @@ LOG_Z = ("log_z_mean", "log_z_abs")
 LOWER_BETTER = (LOG_Z[1], "log_z_sd", "perplexity", "mr")  # mr: see link_prediction.py
 COSINES = ("similarity_right", "similarity_wrong", "similarity_target")  # see translation/scores.py
 NO_SCORES = (LOG_Z[0], "learned_log_z", "log_sum_mean", *COSINES)  # neither higher nor lower is better
+# Benchmarks whose metrics describe a run: its costs (lower is better), how far earlier words moved, distant neighbours.
+TRAINING, DRIFT, FAR_NEIGHBOURS = "training", "drift", "neighbours 45-50"
+DESCRIPTIONS = (TRAINING, DRIFT, FAR_NEIGHBOURS)
 CENTRES = 50  # neighbouring centres per cluster
 MAX_SCORES_HELD = 1 << 22  # scores in memory at once
 
 
 def higher_better(metric: str) -> bool:
     """Whether higher values of BENCHMARK/METRIC are better; also for parts like test/mr/head."""
-    return metric.split("/")[1] not in LOWER_BETTER
+    part, name, *_ = metric.split("/")
+    return part != TRAINING and name not in LOWER_BETTER
 
 
 def value_bounds(metric: str) -> tuple[float, float]:

@@ -95,10 +95,10 @@ def _origin(row: Score) -> str | None:
     return ROW_ORIGINS.get(suffix) if slash and measure else None
 
 
-def format_text(rows: Sequence[Score], page: Path) -> str:
-    """The leading rows for a terminal, and the page that has the others."""
+def format_text(rows: Sequence[Score], page: Path, share: float = 0.95) -> str:
+    """The leading rows for a terminal, and the page that has the others. share: coverage of the intervals."""
     leading, rest, summary = lead(rows)
-    return "\n".join([table(leading), *(wrap(f"{summary}; {plain(str(page))}", WIDTH) if rest else [])])
+    return "\n".join([table(leading, share), *(wrap(f"{summary}; {plain(str(page))}", WIDTH) if rest else [])])
 
 
 def cells(text: str) -> int:

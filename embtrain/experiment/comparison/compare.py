@@ -37,7 +37,7 @@ from embtrain.experiment.comparison.grid import Grid, Kind, StartRun, read_grid
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.experiment.comparison.verdict import CPU
-from embtrain.experiment.comparison.workers import Cell
+from embtrain.experiment.comparison.workers import Cell, spent
 from embtrain.experiment.paper import claims, spec as papers
 from embtrain.experiment.run import downstream, scoring, settings as run_settings
 from embtrain.experiment.run.settings import Settings
@@ -176,9 +176,8 @@ def _train_start(cell: Cell, run: Callable[..., None]) -> None:
 
 
 def _start_cell(start: StartRun, folder: Path) -> Cell:
-    grid = Grid(corpus=start.corpus)
-    cell = _cell("start", start, start.seed, grid, ["evaluate.benchmarks=[]", *start.sets], folder)
-    return replace(cell, folder=folder / "start")
+    sets = ["evaluate.benchmarks=[]", *start.sets]
+    return replace(_cell("start", start, start.seed, Grid(corpus=start.corpus), sets, folder), folder=folder / "start")
 
 
 def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callable[..., None]) -> None:
@@ -194,8 +193,7 @@ def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) ->
     """The cell of one trial of a strategy, numbered from 0; it is scored by what does not decide the comparison."""
     kind, name = dict(grid.kinds())[label], f"{label}-trial{trial + 1}"
     scored = grid.model_copy(update={"benchmarks": tuning.trial_benchmarks(str(grid.metric))})
-    shared_sets = _shared_sets(scored, kind, folder)
-    cell = _cell(label, kind, tuning.SEED, grid, [*shared_sets, *sets], folder)
+    cell = _cell(label, kind, tuning.SEED, grid, [*_shared_sets(scored, kind, folder), *sets], folder)
     return replace(cell, name=name, folder=folder / "search" / name)
 
 
@@ -222,7 +220,8 @@ def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
                                    "baseline": grid.baseline or cells[0].label, "metric": grid.metric or task.metric})
     limits = {recipe.name: downstream.translator_settings(recipe, folder, first.model.dim).train.cpu_seconds
               for recipe in downstream.training_recipes(grid.benchmarks or [])}
-    return grid, [replace(c, downstream_limits={c.folder / name: s for name, s in limits.items()}) for c in cells]
+    return grid, [replace(c, downstream_limits={c.folder / name: s for name, s in limits.items()},
+                          start=folder / "start" if grid.start else None) for c in cells]
 
 
 def _shared_sets(grid: Grid, kind: Kind, folder: Path) -> list[str]:
@@ -284,7 +283,8 @@ def _report(folder: Path, grid: Grid, cells: Sequence[Cell]) -> Comparison:
     """Score the cells and write results.json and the report."""
     outcomes = [_read_outcome(folder, cell) for cell in cells]
     plan_tree = grid.model_dump(mode="json")
-    claim = None if grid.paper is None else claims.reproduction(papers.read(folder / PAPER), plan_tree, outcomes)
+    claim = None if grid.paper is None else claims.reproduction(
+        papers.read(folder / PAPER), plan_tree, outcomes, spent(cells))
     results.write(folder, plan_tree, outcomes, claim, tuning.summary(folder, grid))
     page.write(folder)
     return Comparison(folder)

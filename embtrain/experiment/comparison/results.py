@@ -32,7 +32,7 @@ from embtrain.evaluate.comparison.results import (
     Evaluation,
     MetricMean,
 )
-from embtrain.evaluate.heldout import NO_SCORES, higher_better
+from embtrain.evaluate.heldout import DESCRIPTIONS, NO_SCORES, higher_better
 from embtrain.evaluate.statistics.difference import Difference
 from embtrain.evaluate.statistics.significance import (
     compare_correlations,
@@ -48,8 +48,7 @@ from embtrain.experiment.comparison.outcome import CellOutcome, Point
 from embtrain.experiment.comparison.verdict import unlike_machines, verdict
 from embtrain.experiment.run import scoring
 
-NO_BENCHMARKS = ("training", "neighbours 45-50")  # reported for runs, but not scores
-DESCRIBED = (*NO_BENCHMARKS, "valid")              # reported, not tested: valid was used during training
+DESCRIBED = (*DESCRIPTIONS, "valid")  # reported, not tested: valid was used during training
 ITEM_METRICS: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = (
     ("log_likelihood", "log_p", lambda x: x), ("mrr", "rank", lambda x: 1 / x),
     ("accuracy", "correct", lambda x: x))
@@ -110,7 +109,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
 def is_score(metric: str) -> bool:
     """Whether a metric is a score, that is, higher or lower is better."""
     part, name, *_ = metric.split("/")
-    return part not in NO_BENCHMARKS and name not in NO_SCORES
+    return part not in DESCRIPTIONS and name not in NO_SCORES
 
 
 def _cell(outcome: CellOutcome) -> CellResult:

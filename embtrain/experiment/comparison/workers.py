@@ -55,6 +55,7 @@ class Cell:
     options: tuple[str, ...]  # of `embtrain fit`
     # downstream runs that score it (downstream.py), and their limits in CPU seconds
     downstream_limits: Mapping[Path, float | None] = field(default_factory=dict)
+    start: Path | None = None  # the run of the comparison that it starts from
 
     @property
     def failure(self) -> Path:
@@ -130,8 +131,9 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
 
 
 def spent(cells: Sequence[Cell]) -> float:
-    """CPU seconds that these cells have trained, downstream runs included."""
-    return sum(last_position(folder)[2] for cell in cells for folder in (cell.folder, *cell.downstream_limits))
+    """CPU seconds that these cells have trained, with downstream runs and the run that they start from."""
+    folders = [folder for cell in cells for folder in (cell.folder, cell.start, *cell.downstream_limits)]
+    return sum(last_position(folder)[2] for folder in dict.fromkeys(folders) if folder is not None)
 
 
 def _leave_out(waiting: deque[Cell], budget: float) -> None:
@@ -205,12 +207,10 @@ def _stop_with_parent() -> Callable[[], None] | None:
     if sys.platform != "linux":
         return None
     kernel, parent = ctypes.CDLL(None), os.getpid()
-
     def prepare() -> None:
         kernel.prctl(_WITH_PARENT, int(signal.SIGTERM))
         if os.getppid() != parent:
             os._exit(128 + signal.SIGTERM)
-
     return prepare
 
 

@@ -52,6 +52,13 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     return evaluate_vectors(what, on or (), sets, reading)
 
 
+def interval_share(what: Path, sets: Sequence[str] = ()) -> float:
+    """Coverage of the intervals of `evaluate` with the same arguments."""
+    sets = [text for text in sets if _key(text) in ("evaluate.interval", "evaluate.resamples")]
+    settings = run_settings.from_run(what, sets) if is_run(what) else run_settings.resolve(sets=sets)
+    return settings.evaluate.interval
+
+
 def evaluate_run(run: Run, on: Sequence[str] = (), sets: Sequence[str] = (), limit: int | None = None) -> list[Score]:
     """Scores of a run: of its vectors on benchmarks, or by its task.
 

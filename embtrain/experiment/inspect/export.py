@@ -30,6 +30,7 @@ from embtrain.data.vectors import folders, search_index, subword_table, vectors
 from embtrain.data.vectors.fasttext_model import MODELS, FastTextSettings, ModelDetails
 from embtrain.data.vectors.search_index import Dtype, KeptNeighbours, Kind
 from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate.heldout import FAR_NEIGHBOURS, TRAINING
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
@@ -46,8 +47,6 @@ FOLDERS = ("huggingface", "projector", "pykeen")
 OF_VECTORS = (*vectors.FORMATS, *search_index.FORMATS)  # formats that need no more than vectors and their words
 FORMATS = (*OF_VECTORS, *FOLDERS)
 FLOAT16 = ("safetensors", *search_index.FORMATS)        # formats with --dtype float16
-TRAINING = "training"                # costs of training, listed among the scores of a run
-FAR_NEIGHBOURS = "neighbours 45-50"  # numbers on the 45th to 50th neighbours of some words: a diagnosis
 FILES: dict[str, tuple[str, ...]] = {  # files that each folder format writes
     "huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
     "projector": ("vectors.tsv", "metadata.tsv"),

@@ -32,6 +32,7 @@ from embtrain.evaluate.comparison.reproduction import (
     Reproduction,
 )
 from embtrain.evaluate.heldout import higher_better
+from embtrain.evaluate.statistics.difference import MIN_SEEDS
 from embtrain.evaluate.statistics.significance import MeanInterval, difference, t_interval
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.paper.spec import Check, Expected, Paper
@@ -41,8 +42,9 @@ LEVEL = 0.95
 Values = Mapping[str, Mapping[int, float]]  # label -> seed -> value
 
 
-def reproduction(paper: Paper, plan: Mapping[str, Any], outcomes: Sequence[CellOutcome]) -> Reproduction:
-    """The part `reproduction` of results.json."""
+def reproduction(paper: Paper, plan: Mapping[str, Any], outcomes: Sequence[CellOutcome], spent: float
+                 ) -> Reproduction:
+    """The part `reproduction` of results.json. spent: CPU seconds of all runs."""
     values = by_metric(outcomes)
     checks = [judge(check, values, len(paper.checks)) for check in paper.checks]
     verdict = combine_verdicts([check.verdict for check in checks])
@@ -54,7 +56,7 @@ def reproduction(paper: Paper, plan: Mapping[str, Any], outcomes: Sequence[CellO
         sentence=f"The claim {_verdict_words(verdict, checks)}: {paper.claim}.", checks=checks,
         expected=[reported_and_measured(row, paper, values) for row in paper.expected],
         protocol=[ProtocolDifference(row.what, row.theirs, row.ours) for row in paper.protocol], axis=axis,
-        corpus=paper.corpus, budget=paper.cpu_seconds, spent=sum(outcome.cpu_seconds or 0.0 for outcome in outcomes),
+        corpus=paper.corpus, budget=paper.cpu_seconds, spent=spent,
         command=command(paper, plan),
         notes=[f"{name} is skipped: it is not on this machine; fetch it: embtrain data fetch {name}"
                for name in missing_benchmarks])
@@ -97,8 +99,11 @@ def bounds(check: Check) -> tuple[float | None, float | None]:
 
 def interval_verdict(mean: MeanInterval, wider: MeanInterval, above: float | None, below: float | None
                      ) -> ClaimVerdict:
-    """Compare an interval with an open range. One seed has no interval, nor have several equal values."""
-    if mean.low is None or mean.high is None or wider.low is None or wider.high is None:
+    """Compare an interval with an open range. One seed has no interval, nor have several equal values.
+
+    Fewer than MIN_SEEDS seeds decide nothing, as in a comparison.
+    """
+    if mean.n < MIN_SEEDS or mean.low is None or mean.high is None or wider.low is None or wider.high is None:
         return NOT_SEPARABLE
     lowest, highest = -math.inf if above is None else above, math.inf if below is None else below
     if lowest < mean.low and mean.high < highest:
@@ -130,7 +135,8 @@ def _check_text(check: Check, mean: MeanInterval, above: float | None, below: fl
         return f"{x:{sign}.{max([3, *digits])}g}"
     facts = "one seed, no interval" if mean.n == 1 else f"the same for {mean.n} seeds, no interval" \
         if mean.low is None or mean.high is None else \
-        f"95 % interval {format_digits(mean.low)} to {format_digits(mean.high)}, {mean.n} seeds"
+        f"95 % interval {format_digits(mean.low)} to {format_digits(mean.high)}, {mean.n} seeds" \
+        + (f"; {MIN_SEEDS} decide" if mean.n < MIN_SEEDS else "")
     bounds_text = " and ".join([f"{word} {format_digits(x, '')}" for word, x in (("above", above), ("below", below))
                                 if x is not None])
     return (f"{metric_label(check.metric)} of {check.run}{subtrahend}: {format_digits(mean.mean)} ({facts}); the claim "

@@ -100,7 +100,7 @@ class Run:
 
     def table(self) -> str:
         """Format the leading scores for a terminal, with the path of the report for the others."""
-        return format_text(self.scores, self.folder / "report.html")
+        return format_text(self.scores, self.folder / "report.html", self.settings.evaluate.interval)
 
     def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int = 5,
                 hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:

@@ -11,6 +11,7 @@ Per-item values can be stored too, so that two runs can be compared on the same 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -36,7 +37,9 @@ from embtrain.evaluate.words import analogy, similarity
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.train.engines.autograd import ReadOnly
 
-MAX_ITEMS = 1 << 30  # bytes of items.safetensors
+MAX_ITEMS = 1 << 30  # bytes of items.safetensors, with MAX_HEADER for its names
+MAX_HEADER = 1 << 20
+_log = logging.getLogger("embtrain")
 
 # Graded pairs: NAME/score, NAME/gold (n,), NaN for skipped pairs. Labelled pairs scored by accuracy: NAME/correct,
 # NAME/cluster (n,). Held-out text: valid/log_p, valid/rank, valid/cluster (n,), the same for test. Held-out documents:
@@ -182,6 +185,11 @@ def evaluation_bytes(parts: ModelParts, sample: Batch, n: int) -> int:
 
 
 def write_items(path: Path, items: Items) -> None:
+    """Write per-item values; none, with a warning, if they are more than `read_items` reads."""
+    if (size := sum(values.nbytes for values in items.values())) > MAX_ITEMS - MAX_HEADER:
+        _log.warning("%s: the %s bytes of values of held-out items are too many and are not kept; comparisons of items "
+                     "are left out, those of seeds are not", path, f"{size:,}")
+        items = {}
     with write_atomically(path) as file:
         file.writelines(checksummed.file_chunks(items))
 

@@ -25,6 +25,7 @@ from embtrain.data.vectors import subword_table, vectors as vector_files
 from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate.heldout import DRIFT, FAR_NEIGHBOURS
 from embtrain.evaluate.words.alignment import align
 from embtrain.evaluate.words.neighbours import PMI, NeighbourReport, neighbours, query_words
 from embtrain.experiment.run import downstream, scoring as scoring
@@ -189,14 +190,14 @@ class WindowsTask(Task):
         return [
             *rows,
             Score(
-                "neighbours 45-50",
+                FAR_NEIGHBOURS,
                 "mean frequency rank",
                 neighbour_lists.far_rank,
                 n=len(neighbour_lists.far),
                 note=neighbour_lists.note,
             ),
             Score(
-                "neighbours 45-50",
+                FAR_NEIGHBOURS,
                 "mean PMI",
                 neighbour_lists.far_pmi,
                 n=len(neighbour_lists.far),
@@ -216,8 +217,8 @@ class WindowsTask(Task):
         moved = align(before, table)
         write_json(folder / "drift.json", moved.tree())
         most = ", ".join(f"{change.word} {change.cosine:.2f}" for change in moved.by_cosine)
-        return [Score("drift", "mean cosine", moved.cosine_before, n=moved.n_common),
-                Score("drift", "aligned mean cosine", moved.cosine_after, n=moved.n_common,
+        return [Score(DRIFT, "mean cosine", moved.cosine_before, n=moved.n_common),
+                Score(DRIFT, "aligned mean cosine", moved.cosine_after, n=moved.n_common,
                       note=f"moved most of the {moved.n_frequent:,} most frequent: {most}")]
 
     def evaluation_bytes(self, components: ModelParts) -> int:

@@ -21,11 +21,11 @@ from embtrain.evaluate.comparison.results import (
     EqualEpochs,
     MetricMean,
 )
+from embtrain.evaluate.heldout import DESCRIPTIONS
 from embtrain.evaluate.statistics.difference import Difference
 from embtrain.report.load import run as run_record
 from embtrain.report.load.run import RunRecord, place, read_json, read_text
 
-NOT_SCORES = ("training", "neighbours 45-50")  # benchmarks whose metrics are not scores
 BARE_SUFFIX = "/scores"  # metrics of uncorrected scores, of losses that learn log-odds
 
 
@@ -84,7 +84,8 @@ class Results:
         """All metrics: the primary one, scores, validation, bare scores, then those that are not scores."""
         def order(metric: str) -> tuple[bool, bool, bool, bool]:
             part = metric.partition("/")[0]
-            return metric != self.plan.get("metric"), part in NOT_SCORES, metric.endswith(BARE_SUFFIX), part == "valid"
+            return (metric != self.plan.get("metric"), part in DESCRIPTIONS, metric.endswith(BARE_SUFFIX),
+                    part == "valid")
         return sorted(dict.fromkeys(m.metric for m in self.summary), key=order)
 
     @property

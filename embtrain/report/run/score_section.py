@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from embtrain.common.types import Score
+from embtrain.evaluate.heldout import DESCRIPTIONS
 from embtrain.report.charts import svg as charts
 from embtrain.report.charts.curves import meaning, metric, title
 from embtrain.report.format import interval, lead, minus, number
@@ -20,7 +21,7 @@ from embtrain.report.render.document import (
 )
 from embtrain.report.run.summary import get
 
-SUPPORTING = ("valid", "training", "neighbours 45-50")  # not results: used in training, or a diagnosis
+SUPPORTING = ("valid", *DESCRIPTIONS)  # not results: used in training, or a diagnosis
 MAX_FIGURES = 48     # metrics come from a file and could be many
 MAX_DOTS = 40        # benchmarks of a figure
 

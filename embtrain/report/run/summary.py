@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from embtrain.common.types import Score
+from embtrain.evaluate.heldout import DESCRIPTIONS
 from embtrain.report.charts.curves import MAIN, metric
 from embtrain.report.format import duration, interval, minus, number
 from embtrain.report.load.run import RunRecord
@@ -82,7 +83,7 @@ def _main(scores: list[Score]) -> list[Score]:
     """The first row of each benchmark, without parts of one already included, and the held-out measures."""
     taken: list[Score] = []
     # Parts whose measures are listed by name, the duration, which has its own sentence, and what is not a result.
-    judged = {"training", "drift", "neighbours 45-50", *(row.benchmark for row in scores if row.metric in MAIN)}
+    judged = {*DESCRIPTIONS, *(row.benchmark for row in scores if row.metric in MAIN)}
     for row in scores:
         part = any(row.benchmark.startswith(t.benchmark) for t in taken)
         if row.value is not None and row.benchmark not in judged and not part:

@@ -834,6 +834,16 @@ def test_invalid_items_are_refused(tmp_path: Path, content: bytes) -> None:
         scoring.read_items(path)
 
 
+def test_too_many_items_are_left_out_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                    caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "items.safetensors"
+    monkeypatch.setattr(scoring, "MAX_ITEMS", scoring.MAX_HEADER + 800)
+    scoring.write_items(path, {"x/score": np.zeros(100)})
+    assert scoring.read_items(path)["x/score"].shape == (100,) and not caplog.messages
+    scoring.write_items(path, {"x/score": np.zeros(101)})
+    assert scoring.read_items(path) == {} and "the 808 bytes of values of held-out items are too many" in caplog.text
+
+
 def test_a_run_ends_when_its_cpu_seconds_run_out(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
     """With a clock of one second per block: five blocks, a decreasing learning rate, one last evaluation."""
     cells_grid = grid(place, "train.cpu_seconds=5", "train.epochs=50", "train.min_lr=0", "train.log_every=1")
@@ -882,6 +892,16 @@ def judged_tree(tmp_path: Path, cells_of: list[outcome.CellOutcome]) -> dict[str
     plan = Grid(strategies=["base"], metric="test/mrr", baseline="base").model_dump(mode="json")
     results.write(tmp_path, plan, cells_of)
     return json.loads((tmp_path / "results.json").read_text())
+
+
+def test_what_describes_a_run_is_not_tested(tmp_path: Path) -> None:
+    cells_of = [replace(cell(label, seed, 0.5 + 0.01 * seed, 10, [(1, 1, 0.5)]), scores=[
+        Score("test", "mrr", 0.5 + 0.01 * seed), Score("drift", "mean cosine", drift + 0.001 * seed),
+        Score("neighbours 45-50", "mean PMI", drift), Score("training", "seconds", drift)])
+        for label, drift in (("base", 0.7), ("new", 0.9)) for seed in (1, 2, 3)]
+    tree = judged_tree(tmp_path, cells_of)
+    assert {row["metric"] for row in tree["differences"]} == {"test/mrr"}
+    assert {row["metric"] for row in tree["summary"]} > {"drift/mean cosine"}
 
 
 def planted() -> list[outcome.CellOutcome]:

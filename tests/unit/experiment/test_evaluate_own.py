@@ -22,6 +22,10 @@ from embtrain.data import own_benchmarks
 from embtrain.data.storage import stored_corpus
 from embtrain.data.vectors import vectors
 from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.pairs import own_pairs
+from embtrain.evaluate.pairs.hypernymy import PairScores
+from embtrain.evaluate.statistics.intervals import wilson
 from embtrain.experiment.inspect.evaluate import evaluate_run, evaluate_vectors
 
 pytestmark = pytest.mark.long
@@ -176,6 +180,15 @@ def test_the_command_accepts_paths_and_names(words: Path, tmp_path: Path, monkey
     assert [row["benchmark"] for row in json.loads(capsys.readouterr().out)] == ["a,b.tsv", "c.tsv"]
 
 
+def test_the_table_states_the_coverage_of_its_intervals(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
+    for sets, said in ((), "95 % interval"), (("--set", "evaluate.interval=0.5"), "50 % interval"):
+        monkeypatch.setattr(sys, "argv", ["embtrain", "evaluate", str(words), "--on", str(tmp_path / "own.tsv"), *sets])
+        assert cli.run() == 0
+        assert said in capsys.readouterr().out
+
+
 def test_runs_and_files_have_separate_functions(words: Path, place: Path, tmp_path: Path) -> None:
     (tmp_path / "own.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
     (tmp_path / "more.tsv").write_text("p03\tfar\tp09\np05\tnext\tp02\n")
@@ -302,6 +315,18 @@ def test_a_hierarchy_is_evaluated_on_labelled_pairs(place: Path, tmp_path: Path)
     (tmp_path / "graded.tsv").write_text("".join(f"{u}\t{v}\t{g}\n" for (u, v), g in zip(pairs, grades, strict=True)))
     [row] = experiment.evaluate(place / "kinds", [str(tmp_path / "graded.tsv")])
     assert row.metric == "spearman" and row.value == pytest.approx(spearmanr(s, grades).statistic) and row.n == 5
+
+
+def test_intervals_of_labelled_pairs_are_those_of_shares() -> None:
+    s, right = np.linspace(1, 0, 12), np.arange(12) < 6
+    clear = PairScores(np.ones(3), np.zeros((3, 1)))        # the threshold is .5
+    accuracy, f1, _ = own_pairs.labelled_scores("own", s, right, clear, EvaluateConfig(), "")
+    assert (accuracy.value, f1.value) == (1, 1)
+    assert (accuracy.low, accuracy.high) == wilson(12, 12, 0.95)
+    accuracy, f1, _ = own_pairs.labelled_scores("own", s, right ^ (np.arange(12) == 11), clear, EvaluateConfig(), "")
+    assert accuracy.value == pytest.approx(11 / 12) and f1.value == pytest.approx(12 / 13)
+    for row in (accuracy, f1):
+        assert row.low < row.value < row.high <= 1
 
 
 def test_positives_of_a_hierarchy_get_true_negatives(place: Path, tmp_path: Path,

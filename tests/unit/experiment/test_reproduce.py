@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.types import Score
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.evaluate.comparison.reproduction import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE, SOURCES, ReportedNumber
-from embtrain.experiment.comparison import compare, outcome
+from embtrain.experiment.comparison import compare, outcome, workers
 from embtrain.experiment.comparison.shared.sharing import Sharing
 from embtrain.experiment.paper import claims, reproduce, spec as papers
 from embtrain.experiment.paper.spec import Paper
@@ -42,7 +43,7 @@ title: Are two draws enough?
 citation: "Author: On two draws. 1999."
 claim: two draws are enough
 corpus: TEXT
-seeds: 2
+seeds: 3
 cpu_seconds: 1000
 baseline: softmax
 metric: test/log_likelihood
@@ -153,7 +154,7 @@ def test_without_a_name_all_papers_are_listed_with_their_budgets(monkeypatch: py
     ("reading: least", "reading: gain", 20, "reading gain takes run, metric, against; run is missing"),
     ("run: nce-k2, metric: test/log_likelihood, where", "where", 21, "reading value takes run, metric; run is missing"),
     ("axis: {name: k, metrics: [test/log_likelihood]}\n", "", 19, "least requires an axis"),
-    ("seeds: 2", "seeds: 0", 6, "greater than or equal to 1"),
+    ("seeds: 3", "seeds: 0", 6, "greater than or equal to 1"),
     ("cpu_seconds: 1000\n", "", 0, "cpu_seconds: needs a value"),
     ("nce-k1: {", "nce/k1: {", 14, "should match pattern"),
     ("sets: [text", "during_training: [men]\nsets: [text", 10, "'men' is not one of the benchmarks"),
@@ -198,20 +199,21 @@ def test_impossible_runs_name_their_place_and_not_a_flag(
 
 def test_runs_are_compared_with_the_published_numbers(finished: compare.Comparison) -> None:
     tree = finished.results
-    assert [cell["cell"] for cell in tree["cells"]] == [f"{run}-seed{seed}" for seed in (1, 2)
+    assert [cell["cell"] for cell in tree["cells"]] == [f"{run}-seed{seed}" for seed in (1, 2, 3)
                                                         for run in ("softmax", "nce-k1", "nce-k2")]
     score = {cell["cell"]: next(row["value"] for row in cell["scores"]
                                 if (row["benchmark"], row["metric"]) == ("test", "log_likelihood"))
              for cell in tree["cells"]}
     part = tree["reproduction"]
     least, likelihood = part["expected"]
-    ours = [score[f"nce-k2-seed{seed}"] for seed in (1, 2)]
-    assert likelihood["ours"] == pytest.approx(sum(ours) / 2) and likelihood["n"] == 2
+    ours = [score[f"nce-k2-seed{seed}"] for seed in (1, 2, 3)]
+    assert likelihood["ours"] == pytest.approx(sum(ours) / 3) and likelihood["n"] == 3
     assert likelihood["theirs"] == -3 and likelihood["source"] == "recalled"
-    half = 12.706204736 * abs(ours[0] - ours[1]) / 2  # t of one degree of freedom, s/√n = |difference| / 2
+    half = 4.302652730 * statistics.stdev(ours) / math.sqrt(3)  # t of two degrees of freedom
     assert likelihood["high"] - likelihood["ours"] == pytest.approx(half) and likelihood["low"] < likelihood["ours"]
     (check,) = part["checks"]
-    assert check["mean"] == pytest.approx(sum(score[f"nce-k2-seed{s}"] - score[f"softmax-seed{s}"] for s in (1, 2)) / 2)
+    differences = [score[f"nce-k2-seed{seed}"] - score[f"softmax-seed{seed}"] for seed in (1, 2, 3)]
+    assert check["mean"] == pytest.approx(sum(differences) / 3)
     assert part["verdict"] == check["verdict"] == HOLDS and least["ours"] == 1
     assert tree["verdict"][0] == "The claim holds: two draws are enough." and len(tree["verdict"]) == 4
     assert part["axis"] == {"name": "k", "metrics": ["test/log_likelihood"], "x": {"nce-k1": 1, "nce-k2": 2}}
@@ -277,7 +279,18 @@ def test_runs_start_from_the_vectors_of_a_first_run(place: Path, tmp_path: Path)
     before = (folder / "start" / "vectors.safetensors").stat()
     reproduce.reproduce(str(file), out=folder, seeds=2, parallel=1, threads=1)     # trained once
     assert (folder / "start" / "vectors.safetensors").stat() == before
+    runs = [folder / "start", *(folder / "cells").glob("*-seed?")]
+    spent = json.loads((folder / "results.json").read_text())["reproduction"]["spent"]
+    assert spent == pytest.approx(sum(workers.last_position(run)[2] for run in runs)) and len(runs) == 7
     assert "train.start" not in json.loads((folder / "results.json").read_text())["reproduction"]["command"]
+
+
+def test_the_first_run_counts_against_the_budget(place: Path, tmp_path: Path) -> None:
+    file, folder = with_start(place), tmp_path / "r"
+    with pytest.raises(DataError, match="not started"):
+        reproduce.reproduce(str(file), out=folder, seeds=1, parallel=1, threads=1, cpu_seconds=1e-9)
+    assert (folder / "start" / "scores.json").exists()
+    assert all(path.suffix == ".json" for path in (folder / "cells").iterdir())      # errors alone
 
 
 def test_a_first_run_that_fails_ends_the_reproduction(place: Path, tmp_path: Path) -> None:
@@ -403,14 +416,14 @@ def test_a_missing_benchmark_is_left_out_with_a_note(tmp_path: Path, capsys: pyt
     assert grid.benchmarks == ["wordsim353"] and "evaluate.during_training=[wordsim353]" in grid.sets
     assert "rareword is skipped" in capsys.readouterr().err
     paper = papers.read(papers.path("bose2018_skipgram"))
-    result = claims.reproduction(paper, grid.model_dump(mode="json"), outcomes({"ace": [0.3, 0.31], "nce": [0.1, 0.12]},
-                                                                       "wordsim353/spearman"))
+    measured = outcomes({"ace": [0.3, 0.31, 0.3], "nce": [0.1, 0.12, 0.11]}, "wordsim353/spearman")
+    result = claims.reproduction(paper, grid.model_dump(mode="json"), measured, 60.0)
     assert result.notes == ["rareword is skipped: it is not on this machine; fetch it: embtrain data fetch rareword"]
     assert [check.verdict for check in result.checks] == [HOLDS, *[NOT_SEPARABLE] * 3]
     assert result.checks[2].text.endswith("not measured.")
     assert result.verdict == NOT_SEPARABLE and result.sentence.startswith("The claim is undecided (not measured)")
     assert result.expected[3].ours is None and result.expected[3].note == "not measured"
-    assert result.command == "embtrain reproduce bose2018_skipgram"
+    assert result.command == "embtrain reproduce bose2018_skipgram" and result.spent == 60
 
 
 # -- rules ----------------------------------------------------------------------------------------------------------
@@ -457,6 +470,20 @@ def test_differences_are_decided_by_their_interval(rule: dict[str, Any], shift: 
                                                 (1.0130, DOES_NOT_HOLD), (0.9930, HOLDS), (0.9870, DOES_NOT_HOLD)])
 def test_near_bounds_both_sides(mean: float, expected: str) -> None:
     assert verdict({"rule": "near", "value": 1.0, "within": 0.01}, [mean + e for e in E]) == expected
+
+
+def test_two_seeds_decide_nothing() -> None:
+    check = papers.Check(rule="better", run="a", against="b", metric="test/mrr")
+    values = claims.by_metric(outcomes({"a": [0.5, 0.5002], "b": [0.4, 0.4003]}, "test/mrr"))
+    result = claims.judge(check, values, 1)
+    assert result.verdict == NOT_SEPARABLE and "2 seeds; 3 decide" in result.text
+    assert verdict({"rule": "better"}, [0.5, 0.5002, 0.5001], [0.4, 0.4003, 0.4]) == HOLDS
+
+
+@pytest.mark.parametrize("metric", ["training/seconds", "training/steps to valid/mrr>=0.3"])
+def test_lower_costs_of_training_are_better(metric: str) -> None:
+    rule, fast, slow = {"rule": "better", "metric": metric}, [10.0, 10.1, 9.9], [100.0, 100.3, 99.7]
+    assert (verdict(rule, fast, slow), verdict(rule, slow, fast)) == (HOLDS, DOES_NOT_HOLD)
 
 
 def test_bounds_are_printed_with_the_digits_that_distinguish_them() -> None:
