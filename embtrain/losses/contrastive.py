@@ -61,7 +61,7 @@ class Contrastive(Loss):
         log_mean = scored.weighted_logsumexp((1 + tilt) * scored.neg) - log_weight           # (B,) log E_β
         excess = scored.pos + (math.log(prior) if prior > 0 else -torch.inf) - log_mean      # log(τ⁺ e^{s_t} / E_β)
         is_floored = excess >= 0                                                             # also false for NaN
-        log_g = log_mean + torch.log1p(-torch.where(is_floored, -1.0, excess).exp()) - math.log1p(-prior)
+        log_g = log_mean + torch.log(-torch.expm1(torch.where(is_floored, -1.0, excess))) - math.log1p(-prior)
         log_g = torch.where(is_floored, -torch.inf, log_g).clamp(min=self.config.floor)
         has_none = log_weight <= torch.finfo(log_weight.dtype).min / 8
         log_m = scored.log_total_weight[:, 0]                                                # (B,) or (1,)
