@@ -1,7 +1,7 @@
 """Adversarial contrastive estimation: half of the noise is drawn by a generator trained on the model's costs.
 
     q(y|x) = λ p_nce(y) + (1 - λ) g_θ(y|x)                              ([bose2018]; log_q is that of the mixture)
-    max_θ  E_{y ~ g_θ(.|x)} [r(x, y)] - β max(0, c - H(g_θ(.|x))),  c = log(modes)       ([bose2018] eq. 1 and 2)
+    max_θ  E_{y ~ g_θ(.|x)} [r(x, y)] - β max(0, c - H(g_θ(.|x))),  c = log(min_perplexity)  ([bose2018] eq. 1 and 2)
     ∇_θ ≈ Σ_i (r_i - b_i) ρ_i ∇_θ log g_θ(y_i|x)                        (REINFORCE, ρ = 1 for y_i ~ g_θ)
 
 r   cost of the negative: un-hinged, not corrected for q, normalized by running moments; minus `penalty` if y is a
@@ -11,10 +11,10 @@ b   none | moving average | leave-one-out mean of the batch | self_critical: r o
 ρ   off-policy weight of noise negatives, which are learnt from too: ρ = min(clip, g_θ(y|x) / p_nce(y)), constant.
 
 g depends only on the context x (a word; an entity and a relation), which makes it affordable. `share_draws_by: window`
-draws once for all pairs of a centre. `refresh` keeps g for that many draws (generator_cache.py). `shortlist` groups
-rare candidates (shortlist.py). log_q is exact with each. Without all three (`ace-full`) g has a logit per candidate and
-takes a step after each block. Under `share_draws_by: block` and `batch`, rows with different queries share negatives:
-these are drawn from the mean of g over a group's queries, and every row learns from them (shared_draws.py).
+draws once for all pairs of a centre. `update_every` keeps g for that many draws (generator_cache.py). `shortlist`
+groups rare candidates (shortlist.py). log_q is exact with each. Without all three (`ace-full`) g has a logit per
+candidate and takes a step after each block. Under `share_draws_by: block` and `batch`, rows with different queries
+share negatives, drawn from the mean of g over a group's queries; every row learns from them (shared_draws.py).
 
 Bose, Ling and Cao, Adversarial Contrastive Estimation, ACL 2018. A q that approaches P(y|x) is hard, but it is not the
 noise of least variance for NCE (Chehab, Gramfort and Hyvärinen 2022): λ and β keep q away from it.
@@ -154,7 +154,7 @@ class Ace(NegativeSource):
     # -- learning -----------------------------------------------------------------------------------------------
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        """Collect the costs of the negatives, (G, K), or (B, K) by row. Steps the generator after `refresh` draws."""
+        """Collect the costs of the negatives, (G, K) or (B, K). The generator steps after `update_every` draws."""
         state = drawn.state
         assert drawn.ids is not None and isinstance(state, AceState)
         cost, row = cost.to(state.log_g.dtype), state.row

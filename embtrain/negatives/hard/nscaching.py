@@ -1,11 +1,11 @@
 """NSCaching: a cache, per query, of candidates that the model itself scores high (Zhang et al. 2019).
 
-    draw     y ~ uniform over the cache C_x of x, |C_x| = cached
-    update   C_x <- `cached` of C_x ∪ U, U ~ uniform, |U| = fresh, without replacement with p(y) ∝ e^{s(x, y)}
+    draw     y ~ uniform over the cache C_x of x, |C_x| = cache_size
+    update   C_x <- cache_size of C_x ∪ U, U ~ uniform, |U| = pool_size, without replacement with p(y) ∝ e^{s(x, y)}
 
 The key of a cache is the context of the query: (h, r), (t, r⁻¹), a word. A cache starts with uniform candidates. It is
 drawn from first and then updated, once for each draw in which the context occurs, whatever the number of its rows, and
-every `pause` draws. How likely an id was in the caches is not known, so there is no log q. A cache may contain a
+every `update_every` draws. How likely an id was in the caches is not known, so there is no log q. A cache may contain a
 candidate more than once.
 """
 

@@ -10,8 +10,8 @@ default, as eq. 5-6 of Rawat et al. 2019 require; NCE needs the target's q, so s
 The weights e^{max(o - max o, -600)} define both the draw and the reported q, so that q > 0 even for candidates that the
 current scores make impossible. They are summed in float64, block by block. The target's block is summed again without
 it instead of subtracting its weight, which could cancel everything else. A draw picks a block by its sum, then a
-candidate in it. The model computes the scores; with `refresh` above 1, a copy of its table does, which is at most that
-many draws old.
+candidate in it. The model computes the scores; with `update_every` above 1, a copy of its table does, which is at most
+that many draws old.
 """
 
 from __future__ import annotations

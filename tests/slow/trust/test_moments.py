@@ -169,5 +169,5 @@ def test_a_resumed_hogwild_run_is_within_the_spread_of_seeds(place: Path, capsys
         if len(far) == CUTS:
             break
     tell("hogwild", f"Two threads, {SEEDS} seeds: log-likelihood {mean:.4f}, standard deviation {sd:.4f}; {len(far)} "
-         f"resumes lie {min(far):+.2f} to {max(far):+.2f} of these from the mean.", capsys)
+         f"resumes lie {min(far):+.2f} to {max(far):+.2f} standard deviations from the mean.", capsys)
     assert len(far) == CUTS and max(map(abs, far)) < 3

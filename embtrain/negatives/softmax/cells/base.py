@@ -1,16 +1,16 @@
 """Base of `cluster` and `midx`: draw a cell of candidates, then a candidate inside it.
 
     q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h),   c the cell of i
-    r      exact    e^{o_i} / Σ_{j in c} e^{o_j}, with the current vectors
-           copied   the same, with an int8 copy of the vectors, stored cell by cell
-           unigram  n(i)^α / Σ_{j in c} n(j)^α
-           uniform  1 / n_c
+    r      exact      e^{o_i} / Σ_{j in c} e^{o_j}, with the current vectors
+           quantized  the same, with an int8 copy of the vectors, stored cell by cell
+           unigram    n(i)^α / Σ_{j in c} n(j)^α
+           uniform    1 / n_c
     with exclude_target:  q(i|h, t) = q(i|h) / (1 - q(t|h)),  i ≠ t
 
 sampler.py draws both, without rejection. Drawn without the target, eq. 6 of Rawat et al. 2019 has an unbiased
 gradient if q ∝ e^o (Bengio and Senécal 2008); with masked hits it has not.
 
-M_c comes from summaries of the cells, recomputed every `refresh` draws together with the copy. The stored weights
+M_c comes from summaries of the cells, recomputed every `update_every` draws together with the copy. The stored weights
 define both the draw and the reported q, so q is exact at any age. The vectors of a cell are scattered over the model's
 table, and a draw among many candidates is memory-bound: a copy has a quarter of the bytes, and is contiguous. Cells
 above the mean size are split: the larger a cell, the more often it is drawn, and then all its members are scored.

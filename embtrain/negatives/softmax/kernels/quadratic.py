@@ -1,6 +1,6 @@
 """Quadratic kernel: q(c|h) ∝ α z² + 1. Blanc and Rendle, Adaptive Sampled Softmax with Kernel Based Sampling, 2018.
 
-    z = o, the score (`of: score`; Rawat et al. 2019, section 4.1), or z = h·c (`of: product`; their eq. 15)
+    z = o, the score (`argument: score`; Rawat et al. 2019, section 4.1), or z = h·c (`argument: product`; their eq. 15)
     φ(x) = [√α (x ⊗ x), 1],   x ⊗ x as the d(d+1)/2 numbers x_i x_j, i <= j, those with i < j times √2
 
 The two differ by τ² inside α. The kernel is exact and positive, so there is no floor. But it grows with |o| and is far
