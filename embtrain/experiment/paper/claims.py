@@ -136,7 +136,7 @@ def _check_text(check: Check, mean: MeanInterval, above: float | None, below: fl
     facts = "one seed, no interval" if mean.n == 1 else f"the same for {mean.n} seeds, no interval" \
         if mean.low is None or mean.high is None else \
         f"95 % interval {format_digits(mean.low)} to {format_digits(mean.high)}, {mean.n} seeds" \
-        + (f"; {MIN_SEEDS} decide" if mean.n < MIN_SEEDS else "")
+        + (", too few for a verdict" if mean.n < MIN_SEEDS else "")
     bounds_text = " and ".join([f"{word} {format_digits(x, '')}" for word, x in (("above", above), ("below", below))
                                 if x is not None])
     return (f"{metric_label(check.metric)} of {check.run}{subtrahend}: {format_digits(mean.mean)} ({facts}); the claim "

@@ -476,7 +476,7 @@ def test_two_seeds_decide_nothing() -> None:
     check = papers.Check(rule="better", run="a", against="b", metric="test/mrr")
     values = claims.by_metric(outcomes({"a": [0.5, 0.5002], "b": [0.4, 0.4003]}, "test/mrr"))
     result = claims.judge(check, values, 1)
-    assert result.verdict == NOT_SEPARABLE and "2 seeds; 3 decide" in result.text
+    assert result.verdict == NOT_SEPARABLE and "2 seeds, too few for a verdict" in result.text
     assert verdict({"rule": "better"}, [0.5, 0.5002, 0.5001], [0.4, 0.4003, 0.4]) == HOLDS
 
 

@@ -291,7 +291,7 @@ def test_a_failed_trial_counts_and_is_not_chosen(
     ({"sets": [*KEYS, "evaluate.heldout_pairs=0"], "metric": "wordsim353/spearman", "benchmarks": ["wordsim353"]},
      "--search: trials are scored by valid/log_likelihood, and nothing is held out"),
     ({"seeds": [0, 1]}, r"^--seeds: 0 is the seed of the trials that choose the settings; give other seeds"),
-    ({"metric": "valid/mrr"}, r"^--metric: valid/mrr: scores the trials of the search, so that it cannot decide .*, "
+    ({"metric": "valid/mrr"}, r"^--metric: valid/mrr: it scores the trials of the search, so it cannot decide .*, "
                               "such as test/log_likelihood"),
 ])
 def test_an_impossible_search_is_refused_before_training(
