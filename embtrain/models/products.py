@@ -61,7 +61,7 @@ def every_product(vector: Tensor, table: Tensor) -> Tensor:
     needs_gradient = torch.is_grad_enabled() and (vector.requires_grad or table.requires_grad)
     if len(vector) < FEWEST or needs_gradient or not _is_float32_on_cpu(vector, table) or core() is None:
         return vector @ table.T
-    rows = table if table.stride(1) == 1 and table.stride(0) >= table.shape[1] else table.contiguous()
+    rows = table if _has_rows(table) else table.contiguous()
     return torch.from_numpy(table_products.products(_array(vector.contiguous()), _array(rows), torch.get_num_threads()))
 
 
@@ -83,7 +83,12 @@ def is_all_candidates(candidates: Tensor, n: int) -> bool:
 def _reads_in_place(vector: Tensor, table: Tensor, candidates: Tensor) -> bool:
     """Return whether the core reads ids per query in place. With one id per query (K = 1) PyTorch is as fast."""
     return (candidates.shape[0] > 1 and candidates.shape[1] > 1 and _is_float32_on_cpu(vector, table)
-            and core() is not None)
+            and _has_rows(table) and core() is not None)
+
+
+def _has_rows(table: Tensor) -> bool:
+    """Return whether each row of a table is contiguous and begins after the one before, as the core reads it."""
+    return table.stride(1) == 1 and table.stride(0) >= table.shape[1]
 
 
 def _is_float32_on_cpu(vector: Tensor, table: Tensor) -> bool:

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives
-from embtrain.nn.rows import check_ids
+from embtrain.nn.rows import Rows, check_ids
 
 
 class Candidates(NamedTuple):
     """Negatives of the user's own for one call, in place of drawn ones.
 
     ids: (K,) for all rows, or (N, K). log_q: of the ids, of the same shape; log_q_target: of the targets, (N,). A loss
-    that corrects for q needs the first, NCE and ranking NCE both. N is B, or B·T with several targets.
+    that corrects for q needs the first, NCE and ranking NCE both. N is B, or B·T with several targets, ignored ones
+    included.
     """
 
     ids: Tensor
@@ -24,9 +25,10 @@ class Candidates(NamedTuple):
     log_q_target: Tensor | None = None
 
 
-def as_draw(candidates: Candidates | Tensor, n: int, num_classes: int, needs_q: Literal["no", "drawn", "target"]
+def as_draw(candidates: Candidates | Tensor, rows: Rows, num_classes: int, needs_q: Literal["no", "drawn", "target"]
             ) -> Negatives:
-    """Return candidates as the draw of n rows. Raises UsageError for wrong types, shapes or ids, or if q is missing."""
+    """Return candidates as the draw of rows. Raises UsageError for wrong types, shapes or ids, or if q is missing."""
+    n = rows.targets.numel()
     own = candidates if isinstance(candidates, Candidates) else Candidates(candidates)
     for name, value in own._asdict().items():
         if value is not None and not isinstance(value, Tensor):
@@ -47,5 +49,9 @@ def as_draw(candidates: Candidates | Tensor, n: int, num_classes: int, needs_q: 
         raise UsageError(f"candidates: this loss corrects for q; pass {' and '.join(missing)}, as in Candidates(ids, "
                          "log_q, log_q_target), or use NegativeSampling")
     log_q = own.log_q if own.log_q is None or own.log_q.ndim == 2 else own.log_q.unsqueeze(0)
-    mass = torch.full((1, 1), float(ids.shape[1]), device=ids.device)
-    return Negatives(ids, log_q=log_q, log_q_target=own.log_q_target, total_weight=mass)
+
+    def kept(x: Tensor | None) -> Tensor | None:
+        """The entries of the rows whose target is not ignored."""
+        return x if x is None or rows.kept is None or len(x) != n else x[rows.kept.flatten()]
+    total_weight = torch.full((1, 1), float(ids.shape[1]), device=ids.device)
+    return Negatives(kept(ids), log_q=kept(log_q), log_q_target=kept(own.log_q_target), total_weight=total_weight)

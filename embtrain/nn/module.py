@@ -10,6 +10,7 @@ a run have the same gradient for the same draws.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
@@ -31,6 +32,7 @@ from embtrain.nn.rows import (
     Rows,
     Weight,
     check_ids,
+    check_probabilities,
     for_source,
     is_on,
     make_rows,
@@ -38,19 +40,21 @@ from embtrain.nn.rows import (
     table_of,
     without_targets,
 )
-from embtrain.nn.source import SourceSpec, StreamCounts, in_arguments, spec_of
+from embtrain.nn.source import StreamCounts, fixed_counts, in_arguments, spec_of, spec_of_source
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.draws import costs_for_source, costs_per_example
 from embtrain.train.engines.false_negatives import mark_false_negatives
+from embtrain.train.state import serialize
 
 
 class SampledLoss(nn.Module):
     """A loss of embtrain over negatives of one of its sources.
 
-    negatives: name of a source (`embtrain list`), or a source. num_classes: V. num_sampled: negatives per draw.
+    negatives: name of a source (`embtrain list`), or a source, which has all settings of its own. num_classes: V.
+    num_sampled: negatives per draw; None: 64.
     loss: name of a loss; loss_options: its keys. options: keys of the source, e.g. exponent=0.75.
     counts: (V,) how often each class is a target; None: counted during training, from 1 each.
     share: rows with the same negatives: "row", "query" (all targets of a query), "block" or "batch"; None: "batch" if
@@ -70,7 +74,7 @@ class SampledLoss(nn.Module):
     loss_defaults: ClassVar[Mapping[str, Any]] = {}
     default_filter: ClassVar[Literal["none", "target"]] = "target"
 
-    def __init__(self, negatives: str | NegativeSource = "unigram", *, num_classes: int, num_sampled: int = 64,
+    def __init__(self, negatives: str | NegativeSource = "unigram", *, num_classes: int, num_sampled: int | None = None,
                  loss: str | None = None, counts: Tensor | Sequence[float] | None = None,
                  share: Literal["row", "query", "block", "batch"] | None = None,
                  filter: Literal["none", "target", "observed"] | None = None,
@@ -84,24 +88,25 @@ class SampledLoss(nn.Module):
         if similarity not in ("dot", "cosine") or reduction not in ("mean", "sum", "none"):
             raise UsageError(f"similarity: {similarity}, reduction: {reduction}: should be dot or cosine; mean, sum or "
                              "none")
+        if not isinstance(scale, int | float) or not 0 < scale < math.inf:
+            raise UsageError(f"scale: {scale!r}: should be a number above 0; to train it, multiply the query by it")
+        if not isinstance(seed, int) or seed < 0:
+            raise UsageError(f"seed: {seed!r}: should be a whole number of at least 0")
         self.num_classes, self.sparse, self.refresh = num_classes, sparse, refresh
         self.reduction, self.ignore_index = reduction, ignore_index
         self._similarity, self._scale, self._frozen = similarity, scale if similarity == "cosine" else 1.0, frozen
-        sizes: tuple[int, ...] | None = None
-        if num_contexts is not None:
-            sizes = (num_contexts,) if isinstance(num_contexts, int) else tuple(num_contexts)
-        mask = filter or self.default_filter
         if isinstance(negatives, NegativeSource):
-            sizes = negatives.problem.context_sizes
-            if sizes is None and negatives.problem.n_contexts is not None:
-                sizes = (negatives.problem.n_contexts,)
-            self._spec = SourceSpec(type(negatives), negatives.config, seed, sizes)
+            own = {"num_sampled": num_sampled, "counts": counts, "share": share, "filter": filter,
+                   "num_contexts": num_contexts, **options}
+            self._spec = spec_of_source(negatives, num_classes, seed, own)
             self._given: NegativeSource | None = negatives
+            self._counts: Tensor | None = negatives.problem.counts                    # (V,)
         else:
-            self._spec = spec_of(negatives, num_sampled, options, share, mask, seed,
-                                 sizes)
-            self._given = None
-        self._counts = self._fixed_counts(counts)                                     # (V,), or None
+            sizes = None if num_contexts is None else \
+                (num_contexts,) if isinstance(num_contexts, int) else tuple(num_contexts)
+            self._spec = spec_of(negatives, 64 if num_sampled is None else num_sampled, options, share,
+                                 filter or self.default_filter, seed, sizes)
+            self._given, self._counts = None, None if counts is None else fixed_counts(counts, num_classes)
         self._stream = StreamCounts(num_classes) if self._counts is None and self._given is None else None
         self.loss = self._make_loss(loss or self.loss_name, loss_options or {})
         self._step: Step | None = None                       # built at the first call, which has D and the device
@@ -133,19 +138,23 @@ class SampledLoss(nn.Module):
 
     @torch.no_grad()
     def log_prob(self, query: Tensor, weight: Weight, ids: Tensor, bias: Tensor | None = None, *,
-                 context: Tensor | None = None) -> Tensor:
+                 target: Tensor | None = None, context: Tensor | None = None) -> Tensor:
         """Return log q of ids (K,) or (B, K) under the source, (B, K). Draws nothing.
 
-        Raises UsageError if the source has no density.
+        target: (B,), for a source that never draws it. Raises UsageError if it is missing, or if the source has no
+        density.
         """
         table = table_of(weight, bias, self.sparse, self.num_classes, self._similarity == "dot")
         check_ids("ids", ids, self.num_classes)
-        rows = make_rows(query, table, torch.zeros(len(query), dtype=torch.int64, device=query.device), context, None,
-                         self._spec.context_sizes)
+        zero = torch.zeros(len(query), dtype=torch.int64, device=query.device)
+        rows = make_rows(query, table, zero if target is None else target, context, None, self._spec.context_sizes)
         step = self._prepare(rows, table, is_training=False)
         source = step.source
-        if source.traits.density == "none":
+        if source.traits.density == "none" or type(source).log_prob is NegativeSource.log_prob:
             raise UsageError(f"negatives: {source.name} has no probability of a draw; use another source")
+        if target is None and getattr(source.config, "exclude_target", False):
+            raise UsageError(f"target: is missing, and {source.name} never draws it; pass it, or make the module with "
+                             "exclude_target=False")
         ids = ids if ids.ndim == 2 else ids.unsqueeze(0)
         try:
             source.prepare_log_prob(step.view)
@@ -174,7 +183,8 @@ class SampledLoss(nn.Module):
         reader = for_source(query)
         with torch.no_grad(), torch.autocast(query.vector.device.type, enabled=False):
             drawn = source.draw(reader, source.config.k, step.view) if candidates is None \
-                else as_draw(candidates, len(query), self.num_classes, self.loss.traits.needs_q)
+                else as_draw(candidates, rows, self.num_classes, self.loss.traits.needs_q)
+        check_probabilities(drawn.log_q_target, query.target, source, self.loss)
         by_weight = masks_by_weight(source, self.loss, drawn, query.vector.device)
         if not by_weight:
             drawn = mark_false_negatives(drawn, replace(reader, context=rows.owner), source.config.filter,
@@ -215,7 +225,8 @@ class SampledLoss(nn.Module):
         if training:
             is_refresh = self.refresh and self._n_calls % self.refresh == 0
             if self._n_calls == 0 or is_refresh or (is_due and is_new):
-                self._step.source.on_epoch_start(self._step.view)
+                with torch.autocast(table.weight.device.type, enabled=False):
+                    self._step.source.on_epoch_start(self._step.view)
             self._n_calls += 1
         return self._step
 
@@ -248,20 +259,6 @@ class SampledLoss(nn.Module):
         with in_arguments():
             return loss_class(build(loss_class.Config, layers, "loss"), problem)
 
-    def _fixed_counts(self, counts: Tensor | Sequence[float] | None) -> Tensor | None:
-        if self._given is not None:
-            if self._given.problem.n_candidates != self.num_classes:
-                raise UsageError(f"num_classes: {self.num_classes:,}, but this source was made for "
-                                 f"{self._given.problem.n_candidates:,}")
-            return self._given.problem.counts
-        if counts is None:
-            return None
-        found = torch.as_tensor(counts, dtype=torch.float64).cpu()
-        if found.shape != (self.num_classes,) or not bool((found >= 0).all() & found.isfinite().all() & found.any()):
-            raise UsageError(f"counts: should be {self.num_classes:,} numbers of at least 0, one for each class, and "
-                             f"not all 0; got the shape {tuple(found.shape)}")
-        return found
-
     # -- state ----------------------------------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
@@ -269,17 +266,24 @@ class SampledLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have the source's state in place of a built source, which can hold pointers."""
-        pending = self._pending if self._step is None else copy.deepcopy(self._step.source.state_dict())
-        return {**self.__dict__, "_step": None, "_pending": pending}
+        return {**self.__dict__, "_step": None, "_given": None, "_pending": copy.deepcopy(self._source_state())}
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """State of the source and of the counts: tensors, numbers and containers of them."""
-        source = self._pending if self._step is None else self._step.source.state_dict()
-        return {"negatives": self._spec.source_class.name, "source": source, "calls": self._n_calls,
-                "counts": None if self._stream is None else self._stream.state_dict()}
+    def _source_state(self) -> Mapping[str, Any] | None:
+        """State of the source; None before it is built."""
+        return self._pending if self.source is None or self._pending is not None else self.source.state_dict()
 
-    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+    def get_extra_state(self) -> Tensor:
+        """State of the source and of the counts as one tensor (n,) uint8, which every way of saving accepts."""
+        state = {"negatives": self._spec.source_class.name, "classes": self.num_classes, "source": self._source_state(),
+                 "calls": self._n_calls, "counts": None if self._stream is None else self._stream.state_dict()}
+        return torch.frombuffer(bytearray(serialize.to_bytes(state)), dtype=torch.uint8)
+
+    def set_extra_state(self, saved: Tensor) -> None:
         """Restore `get_extra_state`. A source that is not built yet receives its state at the first call."""
+        state = serialize.from_bytes(saved.cpu().numpy().tobytes(), "_extra_state")
+        if state["classes"] != self.num_classes:
+            raise UsageError(f"num_classes: the state has {state['classes']:,} classes, this module has "
+                             f"{self.num_classes:,}; load it into a module of the same size")
         if state["negatives"] != self._spec.source_class.name:
             raise UsageError(f"negatives: the state is that of {state['negatives']}, and this module has "
                              f"{self._spec.source_class.name}; load it into a module made with the same arguments")

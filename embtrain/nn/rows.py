@@ -123,6 +123,19 @@ def check_ids(name: str, ids: Tensor, n: int, size_name: str = "num_classes") ->
         raise UsageError(f"{name}: {wrong} is not one of the ids, 0 to {n - 1:,} ({size_name} = {n:,})")
 
 
+def check_probabilities(log_q_target: Tensor | None, target: Tensor, source: NegativeSource, loss: Loss) -> None:
+    """Raise UsageError for a target on the CPU whose probability is 0 where the loss needs its logarithm.
+
+    log_q_target: (N,) of the targets (N,). A source that uses the other targets of the batch draws them too.
+    """
+    is_needed = loss.traits.needs_q == "target" or (loss.traits.needs_q != "no" and source.traits.min_batch_size > 1)
+    if log_q_target is None or not is_needed or target.device.type != "cpu":
+        return
+    if len(lost := target[log_q_target == -torch.inf]):
+        raise UsageError(f"target: class {int(lost[0])} occurs, but its probability under {source.name} is 0; give "
+                         "each class that occurs a count above 0 in counts=")
+
+
 class BatchPositives:
     """The targets (B, T) of each query of a call, as the known positives of its rows (`filter="observed"`)."""
 

@@ -8,7 +8,7 @@ exact: it is that of the counts at the latest build.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ class SourceSpec:
     config: NegativesConfig
     seed: int
     context_sizes: tuple[int, ...] | None
+    given: ProblemSpec | None = None  # of a source that was passed as an object
 
     def build(self, counts: Tensor, dim: int, device: torch.device) -> NegativeSource:
         """Build the source for counts (V,). Raises UsageError if it does not support the settings."""
@@ -42,6 +43,8 @@ class SourceSpec:
 
     def problem(self, counts: Tensor, dim: int, device: torch.device) -> ProblemSpec:
         """The problem of V classes with queries of D dimensions on a device."""
+        if self.given is not None:
+            return self.given
         sizes = self.context_sizes
         return ProblemSpec(len(counts), counts.to(torch.float64), sizes[0] if sizes and len(sizes) == 1 else None,
                            sizes if sizes and len(sizes) > 1 else None, dim=dim, seed=self.seed, device=str(device))
@@ -64,6 +67,30 @@ def spec_of(name: str, num_sampled: int, options: Mapping[str, Any], share: str 
     tree["share_draws_by"] = SHARES[share] or ("batch" if _shares_by_default(found) else "row")
     with in_arguments():
         return SourceSpec(found, build(found.Config, [Layer("embtrain.nn", tree)], "negatives"), seed, context_sizes)
+
+
+def spec_of_source(source: NegativeSource, num_classes: int, seed: int, own: Mapping[str, Any]) -> SourceSpec:
+    """The spec of a source that is built already. own: arguments that set a source, which it has itself.
+
+    Raises UsageError if one is given, or if the source is for another number of classes.
+    """
+    if unused := [name for name, value in own.items() if value is not None]:
+        raise UsageError(f"{unused[0]}: negatives is a source, which has settings of its own; set it there, or pass "
+                         "the name of a source")
+    problem = source.problem
+    if problem.n_candidates != num_classes:
+        raise UsageError(f"num_classes: {num_classes:,}, but this source was made for {problem.n_candidates:,}")
+    sizes = problem.context_sizes or (None if problem.n_contexts is None else (problem.n_contexts,))
+    return SourceSpec(type(source), source.config, seed, sizes, problem)
+
+
+def fixed_counts(counts: Tensor | Sequence[float], num_classes: int) -> Tensor:
+    """The user's counts, (V,) float64. Raises UsageError for another shape, or numbers that are no counts."""
+    found = torch.as_tensor(counts, dtype=torch.float64).cpu()
+    if found.shape != (num_classes,) or not bool((found >= 0).all() & found.isfinite().all() & found.any()):
+        raise UsageError(f"counts: should be {num_classes:,} numbers of at least 0, one for each class, and not all 0; "
+                         f"got the shape {tuple(found.shape)}")
+    return found
 
 
 # Arguments in place of the keys of a run, in the order of their replacement.
@@ -118,8 +145,5 @@ class StreamCounts:
                 "next_rebuild": self.next_rebuild}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if state["running"].shape != self.running.shape:
-            raise UsageError(f"num_classes: the state has counts of {len(state['running']):,} classes, this module has "
-                             f"{len(self.running):,}; load it into a module of the same size")
         self.running, self.used = state["running"].clone(), state["used"].clone()
         self.n_targets, self.next_rebuild = state["n_targets"], state["next_rebuild"]

@@ -43,6 +43,8 @@ class TableModel(Model):
         """Scores (B, K) of ids (1, K) or (B, K), or of vectors (B, K, D), at least in float32."""
         weight, bias = self._current()
         vector = query.vector
+        if weight.dtype in HALF and vector.dtype == torch.float32:   # sources receive queries in float32
+            weight = weight.float()
         if self.geometry == "cosine":
             scores = cosine_scores(vector, weight, candidates, self.sparse, self.tau)
         elif bias is None or candidates.is_floating_point():

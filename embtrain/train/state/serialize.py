@@ -19,11 +19,13 @@ import math
 import re
 import struct
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load, save
 from torch import Tensor
 
 from embtrain.common.errors import DataError
@@ -65,6 +67,40 @@ def decode(node: Any, path: Path, views: Collection[str] = ()) -> dict:
     if unread or not isinstance(state, dict):
         raise DataError(f"{path}: it and its manifest are not a checkpoint: a dict must use every tensor of the file")
     return state
+
+
+def to_bytes(state: dict) -> bytes:
+    """The state as bytes: a little-endian u64, that many bytes of its tree, and its tensors as a safetensors file."""
+    tree, tensors = encode(state)
+    text = json.dumps(tree, allow_nan=False, separators=(",", ":")).encode()
+    native = (x.detach().cpu().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+              for x in tensors)
+    named = {str(i): x if x.dtype in _NATIVE else x.reshape(-1).view(torch.uint8) for i, x in enumerate(native)}
+    return struct.pack("<Q", len(text)) + text + save(named)
+
+
+def from_bytes(content: bytes, name: str) -> dict:
+    """The state of `to_bytes`. Raises DataError that starts with `name`."""
+    try:
+        size, = struct.unpack_from("<Q", content)
+        tree = json.loads(content[8:8 + size])
+        file = _Loaded(load(content[8 + size:]))
+        state = _decode(tree, file, unread := set(file.tensors), MAX_DEPTH, copy=False)
+    except (SafetensorError, _BadNode, struct.error, ValueError, RecursionError) as error:
+        raise DataError(f"{name}: is not a state that was saved: {' '.join(str(error).split())[:200]}") from error
+    if unread or not isinstance(state, dict):
+        raise DataError(f"{name}: is not a state that was saved: a dict must use every tensor")
+    return state
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """Tensors by name, read as from a file."""
+
+    tensors: dict[str, Tensor]
+
+    def get_tensor(self, name: str) -> Tensor:
+        return self.tensors[name]
 
 
 def write(path: Path, tensors: list[Tensor]) -> tuple[int, str]:

@@ -1,0 +1,236 @@
+"""Modules of embtrain.nn as programs use them: saving, copying, half precision, layouts, classes that never occur."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+import embtrain.nn as sampled
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.types import ProblemSpec
+from embtrain.negatives import base as negatives
+from embtrain.negatives.base import NegativeSource
+from embtrain.nn.module import SampledLoss
+
+V, D, B = 40, 8, 12
+
+
+@pytest.fixture
+def query() -> Tensor:
+    return torch.randn(B, D, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def weight() -> nn.Parameter:
+    return nn.Parameter(torch.randn(V, D, generator=torch.Generator().manual_seed(2)))
+
+
+@pytest.fixture
+def target() -> Tensor:
+    return torch.arange(B)
+
+
+def source_of(name: str, k: int = 5) -> NegativeSource:
+    kind = negatives.find(name)
+    problem = ProblemSpec(V, torch.ones(V, dtype=torch.float64), dim=D)
+    return kind(kind.Config(source=name, k=k, filter="target"), problem)
+
+
+# -- classes that never occur ------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("kind", "source"), [
+    (sampled.NCE, "unigram"), (sampled.RankingNCE, "unigram"), (sampled.SampledSoftmax, "in_batch"),
+    (sampled.NCE, "in_batch")])
+def test_a_target_of_count_0_is_refused(kind: type[SampledLoss], source: str, query: Tensor, weight: Tensor,
+                                        target: Tensor) -> None:
+    """Its log q is infinite: the loss would be infinite, or not depend on it."""
+    loss = kind(source, num_classes=V, num_sampled=5, counts=torch.arange(V))
+    with pytest.raises(UsageError, match=rf"^target: class 0 occurs, but its probability under {source} is 0; give"):
+        loss(query, weight, target)
+    assert loss(query, weight, target + 1).isfinite()
+
+
+def test_a_target_of_count_0_has_a_loss_that_does_not_read_its_q(query: Tensor, weight: Tensor, target: Tensor) -> None:
+    for kind in (sampled.SampledSoftmax, sampled.NegativeSampling):
+        assert kind("unigram", num_classes=V, num_sampled=5, counts=torch.arange(V))(query, weight, target).isfinite()
+
+
+# -- states and copies -------------------------------------------------------------------------------------------------
+
+def learning(**options: object) -> SampledLoss:
+    return sampled.NegativeSampling("ace", num_classes=V, num_sampled=5, counts=torch.ones(V), num_contexts=B,
+                                    **options)  # type: ignore[arg-type]
+
+
+def test_a_loaded_state_is_a_copy(query: Tensor, weight: Tensor, target: Tensor) -> None:
+    first, second = learning(), learning()
+    def step(loss: SampledLoss) -> Tensor:
+        value = loss(query, weight, target, context=target)
+        value.backward()
+        return value.detach()
+    for _ in range(3):
+        step(first)
+    second.load_state_dict(first.state_dict())
+    before = first.state_dict()["_extra_state"].clone()
+    expected = step(copy.deepcopy(first))
+    for _ in range(3):
+        step(second)
+    assert torch.equal(first.state_dict()["_extra_state"], before)
+    assert torch.equal(step(first), expected)
+
+
+@pytest.mark.parametrize("save", [
+    lambda state: safetensors.torch.load(safetensors.torch.save(state)),
+    lambda state: {key: value.clone() for key, value in state.items()},
+    lambda state: {key: value.cpu() for key, value in state.items()},
+])
+def test_a_state_is_made_of_tensors(save: Callable[[dict[str, Tensor]], dict[str, Tensor]], query: Tensor,
+                                    weight: Tensor, target: Tensor) -> None:
+    loss, other = learning(), learning(seed=9)
+    loss(query, weight, target, context=target).backward()
+    other.load_state_dict(save(loss.state_dict()))
+    assert torch.equal(loss(query, weight, target, context=target), other(query, weight, target, context=target))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x05" + bytes(7) + b"{", b"\xff" * 30, b"\x02" + bytes(7) + b"[]"])
+def test_a_damaged_state_is_refused_in_one_line(content: bytes) -> None:
+    with pytest.raises(DataError, match=r"^_extra_state: is not a state that was saved"):
+        learning().set_extra_state(torch.tensor(list(content), dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("source", ["midx", "nscaching", "unigram"])
+def test_a_state_of_another_size_is_refused(source: str, query: Tensor, weight: Tensor, target: Tensor) -> None:
+    def make(n: int) -> SampledLoss:
+        return sampled.NegativeSampling(source, num_classes=n, num_sampled=5, counts=torch.ones(n), num_contexts=B)
+    loss = make(V)
+    loss(query, weight, target, context=target)
+    with pytest.raises(UsageError, match=r"^num_classes: the state has 40 classes, this module has 50; load"):
+        make(50).load_state_dict(loss.state_dict())
+
+
+@pytest.mark.parametrize("source", ["cluster", "rff", "unigram", "quadratic"])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))])
+def test_a_module_with_a_source_of_its_own_is_copied(source: str, duplicate: Callable[[SampledLoss], SampledLoss],
+                                                     query: Tensor, weight: Tensor, target: Tensor) -> None:
+    loss = sampled.SampledSoftmax(source_of(source), num_classes=V)
+    fresh = duplicate(loss)
+    assert torch.equal(loss(query, weight, target), fresh(query, weight, target))
+    other = duplicate(loss)
+    assert torch.equal(loss(query, weight, target), other(query, weight, target))
+
+
+@pytest.mark.parametrize("option", [{"num_sampled": 64}, {"filter": "none"}, {"share": "batch"}, {"exponent": 0.3},
+                                    {"counts": torch.ones(V)}, {"num_contexts": 3}, {"nonsense": 1}])
+def test_settings_beside_a_source_are_refused(option: dict[str, object]) -> None:
+    name, = option
+    with pytest.raises(UsageError, match=f"^{name}: negatives is a source, which has settings of its own"):
+        sampled.NCE(source_of("unigram"), num_classes=V, **option)  # type: ignore[arg-type]
+
+
+# -- numbers and layouts -----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("source", ["midx", "exp", "hardest", "unigram"])
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_a_weight_of_columns_gives_the_same_loss(source: str, similarity: str, query: Tensor, weight: Tensor,
+                                                 target: Tensor) -> None:
+    columns = nn.Parameter(weight.detach().T.contiguous())
+    results = []
+    for table, leaf in ((weight, weight), (columns.T, columns)):
+        loss = sampled.NegativeSampling(source, num_classes=V, num_sampled=5, counts=torch.ones(V), share="row",
+                                        similarity=similarity)(query, table, target)  # type: ignore[arg-type]
+        gradient, = torch.autograd.grad(loss, leaf)
+        results.append((loss, gradient if leaf is weight else gradient.T))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("source", ["cluster", "rff", "in_batch", "mixture"])
+def test_a_weight_of_columns_is_learnt(source: str, query: Tensor, weight: Tensor, target: Tensor) -> None:
+    columns = nn.Parameter(weight.detach().T.contiguous())
+    loss = sampled.SampledSoftmax(source, num_classes=V, num_sampled=5, counts=torch.ones(V))(query, columns.T, target)
+    loss.backward()
+    assert loss.isfinite() and columns.grad.isfinite().all() and columns.grad.any()
+
+
+@pytest.mark.parametrize("source", ["rff", "cluster", "exp", "quadratic", "unigram"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sources_learn_the_table_outside_autocast(source: str, dtype: torch.dtype, query: Tensor, weight: Tensor,
+                                                  target: Tensor) -> None:
+    loss, encoder = sampled.SampledSoftmax(source, num_classes=V, num_sampled=5, counts=torch.ones(V)), nn.Linear(D, D)
+    with torch.autocast("cpu", dtype):
+        value = loss(encoder(query), weight, target)
+        log_q = loss.log_prob(encoder(query), weight, torch.arange(V), target=target)
+    value.backward()
+    assert value.isfinite() and weight.grad.isfinite().all()
+    torch.testing.assert_close(log_q.double().exp().sum(1), torch.ones(B, dtype=torch.float64), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("source", ["exp", "resampled", "hardest", "nscaching", "cluster"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sources_score_a_weight_of_half_precision(source: str, dtype: torch.dtype, query: Tensor, weight: Tensor,
+                                                  target: Tensor) -> None:
+    table = nn.Parameter(weight.detach().to(dtype))
+    loss = sampled.NegativeSampling(source, num_classes=V, num_sampled=5, counts=torch.ones(V), num_contexts=B)
+    loss(query.to(dtype), table, target, context=target).backward()
+    assert table.grad.dtype == dtype and table.grad.isfinite().all()
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+def test_candidates_of_ignored_targets_are_left_out(query: Tensor, weight: Tensor) -> None:
+    target = torch.tensor([[0, -100], [1, 2], [-100, 3]])
+    ids = torch.randint(V, (6, 5), generator=torch.Generator().manual_seed(3))
+    own = sampled.Candidates(ids, -torch.rand(6, 5), -torch.rand(6))
+    loss = sampled.NCE(num_classes=V, ignore_index=-100, reduction="none")
+    values = loss(query[:3], weight, target, candidates=own)
+    assert (values[target == -100] == 0).all()
+    for row, column in (target != -100).nonzero().tolist():
+        i = 2 * row + column
+        one = sampled.Candidates(ids[i], own.log_q[i], own.log_q_target[i:i + 1])
+        single = sampled.NCE(num_classes=V)(query[row:row + 1], weight, target[row, column:column + 1], candidates=one)
+        torch.testing.assert_close(values[row, column], single)
+    with pytest.raises(UsageError, match=r"they should be \(K,\) or \(6, K\) of int64"):
+        loss(query[:3], weight, target, candidates=ids[:4])
+
+
+@pytest.mark.parametrize("source", ["exp", "cluster", "rff"])
+def test_log_prob_needs_the_target_that_is_never_drawn(source: str, query: Tensor, weight: Tensor, target: Tensor
+                                                       ) -> None:
+    loss = sampled.SampledSoftmax(source, num_classes=V, num_sampled=5, exclude_target=True)
+    loss(query, weight, target)
+    with pytest.raises(UsageError, match=rf"^target: is missing, and {source} never draws it; pass it, or make"):
+        loss.log_prob(query, weight, torch.arange(V))
+    log_q = loss.log_prob(query, weight, torch.arange(V), target=target)
+    assert (log_q.gather(1, target.unsqueeze(1)) == -torch.inf).all()
+    torch.testing.assert_close(log_q.double().exp().sum(1), torch.ones(B, dtype=torch.float64), atol=1e-5, rtol=0)
+
+
+def test_a_source_without_density_is_named(query: Tensor, weight: Tensor, target: Tensor) -> None:
+    with pytest.raises(UsageError, match=r"^negatives: resampled has no probability of a draw; use another source"):
+        sampled.SampledSoftmax("resampled", num_classes=V, num_sampled=5).log_prob(query, weight, target)
+
+
+@pytest.mark.parametrize(("option", "message"), [
+    ({"scale": nn.Parameter(torch.ones(()))}, "scale: .*should be a number above 0; to train it, multiply the query"),
+    ({"scale": 0.0}, "scale: 0.0: should be a number above 0"), ({"scale": float("nan")}, "scale: nan: should be"),
+    ({"seed": None}, "seed: None: should be a whole number"), ({"seed": -1}, "seed: -1: should be a whole number"),
+])
+def test_wrong_numbers_are_refused(option: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        sampled.SampledSoftmax(num_classes=V, similarity="cosine", **option)  # type: ignore[arg-type]
+
+
+def test_a_state_is_saved_by_torch(query: Tensor, weight: Tensor, target: Tensor) -> None:
+    loss, file = learning(), io.BytesIO()
+    loss(query, weight, target, context=target).backward()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    other = learning(seed=9)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(loss(query, weight, target, context=target), other(query, weight, target, context=target))
