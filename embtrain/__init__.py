@@ -33,7 +33,7 @@ _MODULES = {  # public name: module of embtrain.experiment, and the name in it
     "SkipGramEmbedder": ("estimators", "SkipGramEmbedder"),
     "align": ("inspect.align", "align_paths"),
     "compare": ("comparing", "compare_api"),
-    "continue_run": ("continuation", "continue_run"),
+    "continue_run": ("continuation", "continue_run_api"),
     "fit": ("api", "fit_api"),
 }
 __all__ = [*sorted(_MODULES), "__version__"]  # noqa: PLE0604  all are names

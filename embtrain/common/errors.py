@@ -62,7 +62,15 @@ class Stopped(BaseException):
     def __init__(self, signal: int, resume_command: str = ""):
         super().__init__(f"stopped by signal {signal}{resume_command and f'; to resume: {resume_command}'}")
         self.signal = signal
+        self.resume_command = resume_command
         self.code = 128 + signal
+
+
+class Interrupted(Stopped, KeyboardInterrupt):
+    """Stopped by SIGINT (Ctrl-C), raised by the functions of the Python interface.
+
+    The command line gets Stopped itself: its parser handles each KeyboardInterrupt, and drops the message.
+    """
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

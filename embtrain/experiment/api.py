@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +14,47 @@ from embtrain.data.storage.token_lists import write_token_lists
 from embtrain.experiment.run.run import Run, fit
 from embtrain.experiment.run.settings import resolve
 from embtrain.experiment.tasks import base as task_classes
+from embtrain.train.state.signals import protect_caller
 
+Sets = Mapping[str, Any] | Sequence[str]
 MAX_NAME_BYTES = 255  # of a file on the usual file systems
 
 
+@protect_caller()
 def fit_api(negatives: str | None = None, *, model: str | None = None,
             corpus: str | Path | Iterable[Iterable[Any]] | None = None, loss: str | None = None,
-            config: str | Path | None = None, sets: Mapping[str, Any] | None = None, seed: int | None = None,
+            config: str | Path | None = None, sets: Sets | None = None, seed: int | None = None,
             threads: int | None = None, device: str | None = None, out: str | Path | None = None,
             tuned: bool = False) -> Run:
     """`embtrain fit` from Python: `embtrain.fit("ace", corpus="my.txt", sets={"model.dim": 50}).vectors`.
 
     corpus: the name of a recipe, the path of a file or folder, or an iterable of lists of tokens. That is read once,
     into a text file in the cache folder, and its tokens are not changed; a task on text or walks can train on it.
-    tuned: use the tuned settings of this model and corpus.
-    Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message.
+    sets: settings, as a mapping or as KEY=VALUE texts. tuned: use the tuned settings of this model and corpus.
+    Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message. Ctrl-C saves
+    the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM raises Stopped.
     """
-    path = None if config is None else Path(config)
+    path, texts = None if config is None else Path(config), sets_argument(sets)
     if isinstance(corpus, Iterable) and not isinstance(corpus, str | bytes | os.PathLike | Mapping):
-        task = task_classes.find(resolve(negatives, model, None, loss, path, as_sets(sets or {})))
+        task = task_classes.find(resolve(negatives, model, None, loss, path, texts))
         if not task.token_list_keys:
             raise UsageError(f"corpus: takes no {type(corpus).__name__}, because the model learns from "
                              f"{task.corpus_kind}; give the path of a file or folder")
-        sets = {f"{task.section}.{key}": value for key, value in task.token_list_keys.items()} | dict(sets or {})
+        texts = [*as_sets({f"{task.section}.{key}": value for key, value in task.token_list_keys.items()}), *texts]
         corpus = write_token_lists(corpus, cache_folder() / "lists")
     settings = resolve(negatives, model, None if corpus is None else corpus_argument(corpus), loss, path,
-                       as_sets(sets or {}), seed, threads, device, tuned=tuned)
+                       texts, seed, threads, device, tuned=tuned)
     return fit(settings, None if out is None else Path(out))
+
+
+def sets_argument(sets: Sets | None) -> list[str]:
+    """Settings as KEY=VALUE texts. UsageError if they are neither a mapping nor a sequence of texts."""
+    if sets is None or isinstance(sets, Mapping):
+        return as_sets(sets or {})
+    if isinstance(sets, Sequence) and not isinstance(sets, str | bytes) and all(isinstance(text, str) for text in sets):
+        return list(sets)
+    raise UsageError(f'sets: {sets!r:.60}: should be a mapping like {{"model.dim": 50}}, or a list of texts like '
+                     '["model.dim=50"]')
 
 
 def corpus_argument(corpus: Any) -> str:

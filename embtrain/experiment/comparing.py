@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from embtrain.common.config import as_sets
 from embtrain.common.errors import UsageError
-from embtrain.experiment.api import corpus_argument
+from embtrain.experiment.api import Sets, corpus_argument, sets_argument
 from embtrain.experiment.comparison import compare as comparing
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.comparison.search_space import expand_files
 from embtrain.experiment.comparison.shared.sharing import ALONE, STALE_AFTER, Sharing
+from embtrain.train.state.signals import protect_caller
 
 Names = str | Sequence[str]
 
 
+@protect_caller()
 def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | None = None,
                 model: Names | None = None, corpus: str | Path | None = None, loss: Names | None = None,
-                sets: Mapping[str, Any] | None = None, benchmarks: Names | None = None, metric: str | None = None,
+                sets: Sets | None = None, benchmarks: Names | None = None, metric: str | None = None,
                 baseline: str | None = None, search: Names | None = None, trials: int | None = None,
                 config: str | Path | None = None, out: str | Path | None = None, parallel: int | None = None,
                 threads: int = 0, cpu_seconds: float | None = None, join: bool = False, executor: Any = None,
@@ -29,21 +31,29 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
     Names are given as one text, separated by commas, or as a list. Called again with the same `out`, it continues.
 
     negatives: strategies, or paths of YAML files. seeds: their number, counted from 1, or a list; default 5. model,
-    corpus: as in `embtrain.fit`. loss: losses to combine with each strategy; `own` is the strategy's. sets: settings
-    of every run. benchmarks: names of evals/. metric: the primary one, BENCHMARK/METRIC. baseline: the strategy that
-    the others are compared with; default: the first. search: `KEY=LOW:HIGH` and similar, tuned for each strategy by
-    `trials` runs. config: YAML file of a grid. out: folder; default runs/STAMP-compare. parallel: runs at a time.
-    threads: total number of cores, 0: all. cpu_seconds: limit of CPU seconds for each run.
+    corpus: as in `embtrain.fit`. loss: losses to combine with each strategy; `own` is the strategy's. sets: settings of
+    every run, as in `embtrain.fit`. benchmarks: names of evals/. metric: the primary one, BENCHMARK/METRIC. baseline:
+    the strategy that the others are compared with; default: the first. search: `KEY=LOW:HIGH` and similar, tuned for
+    each strategy by `trials` runs. config: YAML file of a grid. out: folder; default runs/STAMP-compare. parallel: runs
+    at a time. threads: total number of cores, 0: all. cpu_seconds: limit of CPU seconds for each run.
 
     join: train the runs together with all processes that execute the same call with the same `out`, a folder that
     their machines share. executor: submit each run to it, for example a `concurrent.futures.ProcessPoolExecutor`,
     Dask's `client.get_executor()` or submitit's `AutoExecutor`; its workers must see `out` under the same path.
     `threads` are then those of a run (0: one) and `parallel` the number of runs submitted at a time (default: all).
-    lease_seconds: after this time without a sign of life, a run is taken over from its machine.
+    lease_seconds: after this time without a sign of life, a run is taken over from its machine; at least 1.
 
     Failed runs are run again in a repeated call, except with `join`. Raises UsageError, DataError or ResourceError
-    (embtrain.common.errors), each with a one-line message.
+    (embtrain.common.errors), each with a one-line message. Ctrl-C saves the states of the runs and raises Interrupted,
+    a KeyboardInterrupt; SIGTERM raises Stopped.
     """
+    if parallel is not None:
+        _check_number("parallel", parallel, Integral, 1)
+    _check_number("threads", threads, Integral, 0)
+    _check_number("lease_seconds", lease_seconds, Real, 1)
+    if executor is not None and (isinstance(executor, type) or not callable(getattr(executor, "submit", None))):
+        raise UsageError(f"executor: {executor!r}: should be an object with a method `submit`, for example "
+                         "ProcessPoolExecutor()")
     if join and executor is not None:
         raise UsageError("executor: cannot be combined with join; remove one")
     if executor is not None and out is None:
@@ -54,13 +64,18 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
             "corpus": None if corpus is None else corpus_argument(corpus),
             "seeds": seeds if seeds is None or isinstance(seeds, int) else list(seeds), "baseline": baseline,
             "metric": metric, "benchmarks": _names(benchmarks, "benchmarks"), "cpu_seconds": cpu_seconds,
-            "sets": as_sets(sets) if sets else None,
+            "sets": sets_argument(sets) or None,
             "search": None if search is None else expand_files([search] if isinstance(search, str) else list(search)),
             "trials": trials}
     folder = None if out is None else Path(out)
     sharing = Sharing(lease_seconds, executor is not None, executor) if join or executor is not None else ALONE
     return comparing.compare(comparing.read_grid(grid, None if config is None else Path(config), folder), folder,
                              parallel, threads, sharing=sharing)
+
+
+def _check_number(name: str, number: Any, kind: Any, least: int) -> None:
+    if not (isinstance(number, kind) and number >= least):
+        raise UsageError(f"{name}: {number!r}: should be a {'whole ' * (kind is Integral)}number of at least {least}")
 
 
 def _names(names: Names | None, key: str) -> list[str] | None:

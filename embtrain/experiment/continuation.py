@@ -8,24 +8,31 @@ from pathlib import Path
 
 from embtrain.common import shipped
 from embtrain.common.errors import UsageError
+from embtrain.experiment.api import Sets, sets_argument
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.run import Run, fit
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import read_identity
+from embtrain.train.state.signals import protect_caller
 
 FIXED_KEYS = ("corpus", "train.parent", "train.start")
 
 
-def continue_run(run: str | Path, corpus: str | Path, *, sets: Sequence[str] = (), seed: int | None = None,
+def continue_run(run: str | os.PathLike[str], corpus: str | Path, *, sets: Sets | None = None, seed: int | None = None,
                  threads: int | None = None, out: str | Path | None = None) -> Run:
     """`embtrain continue` from Python: train a new run from the state of a run, on another text.
 
-    run: a finished run of skip-gram; its folder does not change. corpus: the name of a recipe, or a path. sets:
-    KEY=VALUE, over the settings of `run`. seed: by default that of `run` plus 1, so that no random number is drawn
-    again. out: a new folder. Raises UsageError, DataError or ResourceError, each with a one-line message.
+    run: a finished run of skip-gram, as a Run or its folder, which does not change. corpus: the name of a recipe, or a
+    path. sets: over the settings of `run`, a mapping or KEY=VALUE texts. seed: by default that of `run` plus 1, so that
+    no random number is drawn again. out: a new folder. Raises UsageError, DataError or ResourceError, each with a
+    one-line message. Ctrl-C saves the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM raises
+    Stopped.
     """
-    settings = continued_settings(Path(run), corpus, sets, seed, threads)
+    settings = continued_settings(Path(run), corpus, sets_argument(sets), seed, threads)
     return fit(settings, None if out is None else Path(out))
+
+
+continue_run_api = protect_caller()(continue_run)  # `embtrain.continue_run`; the command calls `continue_run`
 
 
 def continued_settings(parent: Path, corpus: str | Path, sets: Sequence[str] = (), seed: int | None = None,

@@ -10,7 +10,7 @@ scikit-learn's conventions; the first takes texts.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +28,7 @@ from embtrain.data.storage.token_lists import is_token
 from embtrain.experiment import resolve
 from embtrain.experiment.run.run import train_in_memory
 from embtrain.negatives.softmax.kernels.rff import FourierMap, RffConfig
+from embtrain.train.state.signals import protect_caller
 
 Documents = Iterable[str | Sequence[str]]
 _BOM = "\ufeff"  # byte order mark: encoding information, not part of a text
@@ -43,7 +44,7 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     unchanged, so sets may change neither text.tokenizer nor text.lower.
     After `fit`: vocabulary_ (word to row), vectors_ (V, dim) float32, n_features_out_.
 
-    Raises the errors of `embtrain.fit`: UsageError, DataError, ResourceError.
+    Raises the errors of `embtrain.fit`: UsageError, DataError, ResourceError, and Interrupted for Ctrl-C.
     """
 
     def __init__(self, negatives: str = "sgns", dim: int = 100, epochs: int = 10, window: int = 5, min_count: int = 5,
@@ -52,6 +53,7 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.negatives, self.dim, self.epochs, self.window, self.min_count = negatives, dim, epochs, window, min_count
         self.k, self.sets, self.threads, self.verbose, self.random_state = k, sets, threads, verbose, random_state
 
+    @protect_caller()
     def fit(self, X: Documents, y: Any = None) -> Self:
         """Train on documents; y is ignored."""
         for key, value in _TOKENIZATION.items():
@@ -83,6 +85,10 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.vocabulary_ = {word: i for i, word in enumerate(run.task.candidate_names())}
         self.n_features_out_ = self._n_features_out = self.vectors_.shape[1]
         return self
+
+    def fit_transform(self, X: Documents, y: Any = None, **fit_params: Any) -> np.ndarray:
+        """Train on documents and return their means of vectors as `transform`; an iterator is read once."""
+        return super().fit_transform(X if isinstance(X, Sized) else list(X), y, **fit_params)
 
     def transform(self, X: Documents) -> np.ndarray:
         """Return (n, dim) float32; zeros for a document without a word in the vocabulary."""

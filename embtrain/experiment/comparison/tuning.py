@@ -67,7 +67,7 @@ def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings)
         return [f"{grid.flag_of('seeds')}: {SEED} is the seed of the trials that choose the settings; give other seeds"]
     if metric.startswith("valid/"):
         return [f"{grid.flag_of('metric')}: {metric}: it scores the trials of the search, so it cannot decide the "
-                f"comparison as well; choose another, such as {task.metric}"]
+                f"comparison as well; choose another, for example {task.metric}"]
     if find_spec("optuna") is None:
         return ["--search: optuna is not installed; pip install 'embtrain[search]'"]
     parse_ranges(grid.search, [*grid.sets, *(text for kind in grid.runs.values() for text in kind.sets)], settings)

@@ -45,6 +45,7 @@ from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.group.trainer import GroupTrainer
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
+from embtrain.train.state.signals import protect_caller
 from embtrain.train.state.sink_relay import Relay
 
 # in a folder without config.yaml: files of something else
@@ -59,12 +60,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run."""
+    """A finished run. Functions that take a path of a run take a Run too."""
 
     folder: Path
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))  # callers often pass a str
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
     @cached_property
     def settings(self) -> Settings:
@@ -102,10 +106,10 @@ class Run:
         """Format the leading scores for a terminal, with the path of the report for the others."""
         return format_text(self.scores, self.folder / "report.html", self.settings.evaluate.interval)
 
+    @protect_caller()
     def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int = 5,
                 hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
-        """Predictions of the trained model, without its corpus. See
-        embtrain.experiment.prediction.predict.predict_queries.
+        """Predict without the corpus; see embtrain.experiment.prediction.predict.predict_queries.
 
             run.predict("paris", "located_in", "_")             one query in words
             run.predict(("a", "r", "_"), ("_", "r", "b"))       several
@@ -115,6 +119,7 @@ class Run:
 
         return predict_queries(self.folder, queries, file, top, hide_known, corpus)
 
+    @protect_caller()
     def resume(self) -> Run:
         """Continue from the last complete checkpoint; a finished run is only evaluated again."""
         return resume(self.folder)
@@ -143,9 +148,7 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
 
 def check_new(folder: Path) -> None:
     if (folder / "config.yaml").exists():
-        raise UsageError(
-            f"--out: {folder} already contains a run; choose another, or: {files.resume_command(folder)}"
-        )
+        raise UsageError(f"--out: {folder} already contains a run; choose another, or: {files.resume_command(folder)}")
     if foreign := next((name for name in FOREIGN_FILES if (folder / name).exists()), None):
         raise UsageError(f"--out: {folder} contains {foreign}, which belongs to no run; choose another folder")
 
@@ -231,7 +234,6 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
     task = parts.task
     if settings.train.patience and (reason := task.missing_split_reason(settings, "valid")):
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
-
     with Relay(folder, settings.train.sinks if group.is_first else [], flatten(settings), time.time()) as relay:
         trainer = trainers.build(folder, parts, relay.on_checkpoint, group)
         if fresh:
@@ -278,9 +280,8 @@ def _score_downstream(folder: Path, settings: Settings) -> list[Score]:
             run = resume(subfolder)
         elif run is None:
             files.write_text(subfolder / PARENT_HASH, files.sha256(folder / "vectors.safetensors"))
-            run = fit(downstream.translator_settings(recipe, folder / "vectors.safetensors", dim, [
-                f"train.seed={train.seed}", f"train.threads={train.threads}", f"train.device={train.device}"]),
-                      subfolder)
+            sets = [f"train.seed={train.seed}", f"train.threads={train.threads}", f"train.device={train.device}"]
+            run = fit(downstream.translator_settings(recipe, folder / "vectors.safetensors", dim, sets), subfolder)
         rows += downstream.rows(run.scores, recipe, folder.name, dim)
     return rows
 

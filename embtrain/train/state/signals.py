@@ -15,10 +15,29 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
 
-from embtrain.common.errors import Stopped
+from embtrain.common.errors import Interrupted, Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DUPLICATE_SECONDS = 0.25  # window after the first signal in which another one is its duplicate
+
+
+@contextlib.contextmanager
+def protect_caller() -> Iterator[None]:
+    """Restore torch's thread count at the end, and raise Interrupted, a KeyboardInterrupt, for SIGINT.
+
+    Decorates the functions of the Python interface. The command line does without: it ends after one function.
+    """
+    import torch  # lazily: the command line imports this module when it starts
+
+    n_threads = torch.get_num_threads()
+    try:
+        yield
+    except Stopped as stopped:
+        if stopped.signal != signal.SIGINT or isinstance(stopped, Interrupted):
+            raise
+        raise Interrupted(stopped.signal, stopped.resume_command) from stopped
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 class Stop:

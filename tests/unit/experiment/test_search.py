@@ -292,7 +292,7 @@ def test_a_failed_trial_counts_and_is_not_chosen(
      "--search: trials are scored by valid/log_likelihood, and nothing is held out"),
     ({"seeds": [0, 1]}, r"^--seeds: 0 is the seed of the trials that choose the settings; give other seeds"),
     ({"metric": "valid/mrr"}, r"^--metric: valid/mrr: it scores the trials of the search, so it cannot decide .*, "
-                              "such as test/log_likelihood"),
+                              "for example test/log_likelihood"),
 ])
 def test_an_impossible_search_is_refused_before_training(
         place: Path, tmp_path: Path, local_cells: type[Here], options: dict[str, Any], message: str) -> None:

@@ -128,7 +128,7 @@ def test_a_module_with_a_source_of_its_own_is_copied(source: str, duplicate: Cal
 
 @pytest.mark.parametrize("option", [{"num_sampled": 64}, {"filter": "none"}, {"share": "batch"}, {"exponent": 0.3},
                                     {"counts": torch.ones(V)}, {"num_contexts": 3}, {"nonsense": 1}])
-def test_settings_beside_a_source_are_refused(option: dict[str, object]) -> None:
+def test_settings_next_to_a_source_are_refused(option: dict[str, object]) -> None:
     name, = option
     with pytest.raises(UsageError, match=f"^{name}: negatives is a source, which has settings of its own"):
         sampled.NCE(source_of("unigram"), num_classes=V, **option)  # type: ignore[arg-type]

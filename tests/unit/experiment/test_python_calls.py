@@ -1,0 +1,162 @@
+"""The functions of `embtrain` in a program: Ctrl-C, torch's threads, runs and settings as arguments, refusals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.in_process import small_text
+from helpers.runs import cache, no_page, stop_at  # noqa: F401
+
+import embtrain
+from embtrain.common import progress
+from embtrain.common.errors import Stopped, UsageError
+from embtrain.experiment import comparing, continuation
+from embtrain.experiment.run import run as runs
+
+KEYS: dict[str, Any] = {"model.dim": 4, "train.epochs": 1, "text.min_count": 1, "text.sample": 0, "text.valid": 0,
+                        "text.test": 0, "evaluate.benchmarks": [], "evaluate.neighbours": [],
+                        "evaluate.heldout_pairs": 0}
+TEXTS = [f"{key}={value}" for key, value in KEYS.items()]
+
+
+@pytest.fixture(autouse=True)
+def _three_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A program with three threads of torch, which each test leaves as they are."""
+    no_page(monkeypatch)
+    monkeypatch.setattr(progress, "quiet", True)
+    torch.set_num_threads(3)
+    yield
+    assert torch.get_num_threads() == 3
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_text(tmp_path_factory.mktemp("calls"), 3) / "text"
+
+
+@pytest.fixture(scope="module")
+def run(text: Path) -> embtrain.Run:
+    with pytest.MonkeyPatch.context() as patch:
+        no_page(patch)
+        return embtrain.fit("sgns", corpus=text, sets=KEYS, threads=1, out=text.parent / "run")
+
+
+def documents() -> Iterator[str]:
+    yield from ["a b c a b", "b c d a"] * 4
+
+
+# --- Ctrl-C and threads ----------------------------------------------------------------------------------------------
+
+def test_ctrl_c_in_a_training_is_a_keyboard_interrupt(text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt, match="to resume: embtrain resume"):
+        kill = os.kill
+        stop_at(1, patch)
+        patch.setattr(os, "kill", lambda pid, _: kill(pid, signal.SIGINT))
+        embtrain.fit("sgns", corpus=text, sets=KEYS, threads=1, out=out)
+    assert embtrain.Run(out).resume().vectors.vector_size == 4
+
+
+def stopping(*_: Any, **__: Any) -> Any:
+    torch.set_num_threads(1)
+    raise Stopped(signal.SIGINT, "embtrain resume a")
+
+
+@pytest.mark.parametrize("call", [
+    lambda run, text: embtrain.compare("sgns,nce", corpus=text),
+    embtrain.continue_run,
+    lambda run, text: embtrain.SkipGramEmbedder().fit(documents()),
+    lambda run, text: run.resume(),
+], ids=["compare", "continue_run", "embedder", "resume"])
+def test_each_function_that_trains_protects_its_caller(
+        call: Callable[[embtrain.Run, Path], Any], run: embtrain.Run, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing.comparing, "compare", stopping)
+    monkeypatch.setattr(continuation, "fit", stopping)
+    monkeypatch.setattr("embtrain.experiment.estimators.train_in_memory", stopping)
+    monkeypatch.setattr(runs, "resume", stopping)
+    with pytest.raises(KeyboardInterrupt, match="to resume: embtrain resume a"):
+        call(run, text)
+
+
+def test_the_command_receives_stopped_itself(run: embtrain.Run, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser of the command line would handle a KeyboardInterrupt and drop its message."""
+    monkeypatch.setattr(continuation, "fit", stopping)
+    with pytest.raises(Stopped) as caught:
+        continuation.continue_run(run.folder, text)
+    assert not isinstance(caught.value, KeyboardInterrupt)
+    torch.set_num_threads(3)
+
+
+# --- runs and settings as arguments ----------------------------------------------------------------------------------
+
+def test_a_run_is_a_path(run: embtrain.Run, tmp_path: Path) -> None:
+    assert os.fspath(run) == str(run.folder) and embtrain.Run(run) == run
+    assert embtrain.align(run, run).n_common == len(run.word_vectors.words)
+    assert run.predict("bal")[0].answers
+
+
+@pytest.mark.parametrize("sets", [{"train.lr": 0.02}, ["train.lr=0.02"], ("train.lr=0.02",)])
+def test_settings_are_a_mapping_or_texts(sets: Any, run: embtrain.Run, text: Path, tmp_path: Path) -> None:
+    child = embtrain.continue_run(run, text, sets=sets, threads=1, out=tmp_path / "child")
+    assert child.settings.train.lr == 0.02 and child.settings.train.parent == str(run.folder.resolve())
+
+
+def test_texts_give_the_run_of_the_mapping(run: embtrain.Run, text: Path, tmp_path: Path) -> None:
+    other = embtrain.fit("sgns", corpus=text, sets=TEXTS, threads=1, out=tmp_path / "a")
+    assert np.array_equal(other.word_vectors.table, run.word_vectors.table)
+    lists = embtrain.fit("sgns", corpus=[["A", "b"]] * 40, sets=TEXTS, threads=1, out=tmp_path / "b")
+    assert sorted(lists.word_vectors.words) == ["A", "b"]
+    lower = embtrain.fit("sgns", corpus=[["A", "b"]] * 40, sets=[*TEXTS, "text.lower=true"], threads=1,
+                         out=tmp_path / "c")
+    assert sorted(lower.word_vectors.words) == ["a", "b"]  # keys of the user win
+
+
+@pytest.mark.parametrize("sets", ["train.lr=0.1", b"a", 5, [("train.lr", 0.1)], {"train.lr"}])
+def test_other_settings_are_one_line(sets: Any, run: embtrain.Run, text: Path, tmp_path: Path) -> None:
+    for call in (lambda: embtrain.fit("sgns", corpus=text, sets=sets, out=tmp_path / "a"),
+                 lambda: embtrain.continue_run(run, text, sets=sets, out=tmp_path / "a"),
+                 lambda: embtrain.compare("sgns,nce", corpus=text, sets=sets, out=tmp_path / "a")):
+        with pytest.raises(UsageError, match=r'^sets: .*: should be a mapping like \{"model.dim": 50\}, or a list'):
+            call()
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_iterator_of_documents_is_read_once() -> None:
+    keys: dict[str, Any] = {"dim": 4, "epochs": 1, "min_count": 1, "sets": {"text.sample": 0}}
+    means = embtrain.SkipGramEmbedder(**keys).fit_transform(documents())
+    assert np.array_equal(means, embtrain.SkipGramEmbedder(**keys).fit_transform(list(documents())))
+    assert means.shape == (8, 4)
+
+
+# --- refusals of compare ---------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("keys", "message"), [
+    ({"parallel": -1}, "parallel: -1: should be a whole number of at least 1"),
+    ({"parallel": 0}, "parallel: 0: should be a whole number of at least 1"),
+    ({"parallel": "2"}, "parallel: '2': should be a whole number of at least 1"),
+    ({"threads": -1}, "threads: -1: should be a whole number of at least 0"),
+    ({"threads": 1.5}, "threads: 1.5: should be a whole number of at least 0"),
+    ({"lease_seconds": -1, "join": True}, "lease_seconds: -1: should be a number of at least 1"),
+    ({"lease_seconds": float("nan")}, "lease_seconds: nan: should be a number of at least 1"),
+    ({"lease_seconds": None}, "lease_seconds: None: should be a number of at least 1"),
+    ({"executor": 1}, "executor: 1: should be an object with a method `submit`, for example ProcessPoolExecutor()"),
+])
+def test_compare_refuses_before_it_writes(keys: dict[str, Any], message: str, text: Path, tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing.comparing, "compare", lambda *_, **__: pytest.fail("is not refused"))
+    with pytest.raises(UsageError) as caught:
+        embtrain.compare("sgns,nce", corpus=text, out=tmp_path / "out", **keys)
+    assert str(caught.value) == message and not list(tmp_path.iterdir())
+
+
+def test_compare_accepts_numbers_of_numpy(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing.comparing, "compare", lambda *values, **_: values[2:4])
+    assert embtrain.compare("sgns,nce", corpus=text, parallel=np.int64(2), threads=np.int64(0)) == (2, 0)
