@@ -7,15 +7,18 @@ then the key.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from embtrain import experiment
-from embtrain.common.config import as_sets
+from embtrain.common.config import as_sets, from_set
+from embtrain.common.errors import UsageError
+from embtrain.data.text.corpus import TextConfig
 from embtrain.experiment import Settings
-from embtrain.gensim.errors import ArgumentError
+from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 
 KEYS = {"vector_size": "model.dim", "window": "text.window", "shrink_windows": "text.dynamic_window",
         "sample": "text.sample", "alpha": "train.lr", "min_alpha": "train.min_lr", "epochs": "train.epochs",
@@ -26,6 +29,44 @@ MAX_SEED = 2**31
 # No held-out text, scores or checkpoints; a log line per epoch, because each one evaluates a block again.
 _FIXED: dict[str, Any] = {"text.valid": 0, "text.test": 0, "text.max_sequence": MAX_LINE, "evaluate.benchmarks": [],
                           "evaluate.neighbours": [], "evaluate.heldout_pairs": 0, "train.log_every": 2**40}
+# Keys of arguments. In `sets` they have no effect, or change the training but not the attributes of the model.
+_ARGUMENTS = {key: name for name, key in KEYS.items()} | {
+    "text.min_count": "min_count", "text.max_size": "max_final_vocab", "train.seed": "seed", "train.threads": "workers",
+    "model.name": "sg", "strategy": "negatives", "corpus": "sentences or corpus_file"}
+_USED_TEXT_KEYS = {"text.sample_rule"}
+# Keys of evaluations, checkpoints and starting values; here a call of `train` runs its epochs and nothing else.
+_RUN_KEYS = {f"train.{name}" for name in (
+    "cpu_seconds", "log_every", "evaluate_every", "patience", "checkpoint_every", "keep", "start", "start_new_rows",
+    "parent", "sinks", "track_until")}
+
+
+def check_sets(sets: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for a key that an argument sets, or that has no effect. Unknown keys pass.
+
+    given: arguments by name. negatives.k and negatives.exponent are accepted if their arguments are unset.
+    """
+    for line in as_sets(sets):
+        try:
+            tree = from_set(line).tree
+        except UsageError:  # `resolve` reports it with the name `sets`
+            continue
+        for key in _dotted_keys(tree):
+            name, (section, *rest) = _ARGUMENTS.get(key), key.split(".")
+            if name and (name not in ("negative", "ns_exponent") or given[name] is not None):
+                raise ArgumentError(f"sets: {key}: is the key of an argument; set {name} instead")
+            if section == "text" and rest and rest[0] in TextConfig.model_fields and key not in _USED_TEXT_KEYS:
+                raise ArgumentError(f"sets: {key}: has no effect, because sentences are lists of words, all of which "
+                                    "are trained on; remove it")
+            if section == "evaluate" or key in _RUN_KEYS:
+                raise ArgumentError(f"sets: {key}: works only in a run; remove it, or train with embtrain.fit")
+
+
+def _dotted_keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _dotted_keys(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
 
 
 def resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Mapping[str, Any], seed: int, threads: int
@@ -33,8 +74,17 @@ def resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Mapping
     """Return the settings of a run.
 
     sg: 0 for CBOW, else skip-gram. arguments: values by the names of the keys. sets: further keys, which come last.
-    Raises UsageError with one line for each value that cannot work.
+    Raises ArgumentError or ArgumentTypeError with one line for each value that cannot work.
     """
+    try:
+        return _resolve(negatives, sg, arguments, sets, seed, threads)
+    except UsageError as error:
+        is_type = any(not isinstance(arguments.get(name, 1), Integral) for name in ("vector_size", "epochs"))
+        raise (ArgumentTypeError if is_type else ArgumentError)(*error.args) from error
+
+
+def _resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Mapping[str, Any], seed: int, threads: int
+             ) -> Settings:
     flag_names = {"--negatives": "negatives"}
     lines = []
     for name, value in arguments.items():
@@ -63,8 +113,12 @@ def check_algorithm(sg: int, hs: int, cbow_mean: int) -> None:
         raise ArgumentError(f"hs={hs}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
 
 
-def sample_threshold(sample: float, total: int) -> float:
-    """Return text.sample for gensim's `sample`. At 1 or more that is a count, to be divided by `total` tokens."""
+def sample_threshold(sample: float | None, total: int) -> float:
+    """Return text.sample for gensim's `sample`. At 1 or more that is a count, to be divided by `total` tokens.
+
+    None: 0, no subsampling.
+    """
+    sample = sample or 0
     if sample < 1:
         return sample
     return min(1.0, int(sample * (3 + 5 ** .5) / 2) / max(total, 1))

@@ -9,5 +9,13 @@ class ArgumentError(UsageError, ValueError):
     """An argument of a class or of its methods that cannot work."""
 
 
+class ArgumentTypeError(UsageError, TypeError):
+    """An argument of a type that cannot work."""
+
+
+class MissingFileError(DataError, FileNotFoundError):
+    """A model file that does not exist."""
+
+
 class SentencesError(DataError, TypeError):
     """Sentences that are not lists of words, or that can be read only once."""

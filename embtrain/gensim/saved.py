@@ -21,6 +21,7 @@ from embtrain.common import machine
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
+from embtrain.gensim.errors import MissingFileError
 
 FORMAT = 1
 _PICKLE = b"\x80"  # first byte of a pickle; of a safetensors file, it can be part of a length before the header
@@ -42,12 +43,13 @@ class SavedModel:
 
 
 def write(path: str | os.PathLike, model: SavedModel) -> None:
-    """Write a file. UsageError if a word is neither text nor an integer."""
+    """Write a file. UsageError if a word is neither text nor an integer, or if JSON has no form for another value."""
     if odd := next((word for word in model.words if type(word) not in (str, int)), None):
         raise UsageError(f"save: the word {odd!r:.60}: only strings and integers can be saved; train on strings")
     tree = {"format": FORMAT, **{key: asdict(model)[key] for key in ("kind", "arguments", "state", "words")}}
+    content = json.dumps(tree, default=_plain).encode()
     arrays: dict[str, np.ndarray] = {
-        "model": np.frombuffer(json.dumps(tree).encode(), np.uint8), "counts": model.counts.astype(np.int64)}
+        "model": np.frombuffer(content, np.uint8), "counts": model.counts.astype(np.int64)}
     for name, table in (("vectors", model.vectors), ("contexts", model.contexts), ("ngrams", model.ngrams)):
         if table is not None:
             arrays[name] = table.astype(np.float32, copy=False)
@@ -56,7 +58,10 @@ def write(path: str | os.PathLike, model: SavedModel) -> None:
 
 
 def read(path: str | os.PathLike, kind: str) -> SavedModel:
-    """Read a file of `write`. DataError if it is missing, damaged, of another class than `kind`, or a pickle."""
+    """Read a file of `write`.
+
+    Raises MissingFileError, or DataError if it is damaged, of another class than `kind`, or a pickle.
+    """
     path = Path(path)
     try:
         with open(path, "rb") as file:
@@ -69,7 +74,8 @@ def read(path: str | os.PathLike, kind: str) -> SavedModel:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  safe_open is not a dict
             metadata = file.metadata()
     except (OSError, safetensors.SafetensorError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; {_REMEDY}") from error
+        kind_of_error = MissingFileError if isinstance(error, FileNotFoundError) else DataError
+        raise kind_of_error(f"{path}: cannot be read: {error}; {_REMEDY}") from error
     checksummed.check(path, metadata, arrays)
     try:
         tree = json.loads(arrays["model"].tobytes())
@@ -85,3 +91,12 @@ def read(path: str | os.PathLike, kind: str) -> SavedModel:
     if len(model.counts) != len(model.words) or any(len(table) != len(model.words) for table in tables):
         raise DataError(f"{path}: its tables and words differ in number; {_REMEDY}")
     return model
+
+
+def _plain(value: Any) -> Any:
+    """Convert a NumPy number, as searches produce, to a Python number, and a path to text."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise UsageError(f"save: {value!r:.60}: a {type(value).__name__} cannot be saved; set a number or text")

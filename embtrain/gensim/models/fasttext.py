@@ -37,13 +37,13 @@ class FastText(Word2Vec, GensimFastText):
 
     def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, sg: int = 0,
                  hs: int = 0, vector_size: int = 100, alpha: float = 0.025, window: int = 5, min_count: int = 5,
-                 max_vocab_size: int | None = None, word_ngrams: int = 1, sample: float = 1e-3, seed: int | None = 1,
-                 workers: int = 3, min_alpha: float = 0.0001, negative: int | None = None,
+                 max_vocab_size: int | None = None, word_ngrams: int = 1, sample: float | None = 1e-3,
+                 seed: int | None = 1, workers: int = 3, min_alpha: float = 0.0001, negative: int | None = None,
                  ns_exponent: float | None = None, cbow_mean: int = 1, hashfxn: Callable[..., int] = hash,
                  epochs: int = 5, null_word: int = 0, min_n: int = 3, max_n: int = 6, sorted_vocab: int = 1,
                  bucket: int = 2_000_000, trim_rule: Callable[..., int] | None = None, batch_words: int = 10_000,
                  callbacks: Sequence[Any] = (), max_final_vocab: int | None = None, shrink_windows: bool = True, *,
-                 negatives: str = "sgns", sets: Mapping[str, Any] | None = None):
+                 negatives: str | os.PathLike = "sgns", sets: Mapping[str, Any] | None = None):
         given = locals()
         if word_ngrams != 1:
             raise ArgumentError(f"word_ngrams={word_ngrams}: n-grams of words are not implemented; set word_ngrams=1")

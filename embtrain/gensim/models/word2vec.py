@@ -41,15 +41,16 @@ class Word2Vec(GensimWord2Vec):
     """gensim's Word2Vec, trained by embtrain: CBOW or skip-gram with any strategy.
 
     The arguments are gensim's. negatives: a strategy by name, or the path of its YAML. sets: further configuration
-    keys, e.g. {"negatives.share_draws_by": "window"}. sg: 0 for CBOW, gensim's default, 1 for skip-gram. negative,
-    ns_exponent: None: the strategy's own, 5 and .75 for `sgns`. workers: threads, at most one per core and per
-    batch_words words, as in gensim: a small text is trained by one, reproducibly. seed: None: a random one. cbow_mean:
-    1 for CBOW, no effect on skip-gram. hashfxn has no effect.
+    keys, e.g. {"negatives.share_draws_by": "window"}; a key that an argument sets, or without effect, is refused. sg: 0
+    for CBOW, gensim's default, 1 for skip-gram. negative, ns_exponent: None: the strategy's own, 5 and .75 for `sgns`.
+    workers: threads, at most one per core and per batch_words words, as in gensim: a small text is trained by one,
+    reproducibly. sample: None: 0. seed: None: a random one. cbow_mean: 1 for CBOW, no effect on skip-gram. hashfxn has
+    no effect.
 
     `wv` is gensim's KeyedVectors, `syn1neg` the output table (V, D). Same seed, one worker: bitwise the same vectors.
 
-    Raises UsageError, DataError or ResourceError with one line; also ValueError, TypeError or RuntimeError where
-    gensim raises them.
+    Raises UsageError, DataError or ResourceError with one line; also ValueError, TypeError, RuntimeError or
+    FileNotFoundError where gensim raises them.
     """
 
     kind = "Word2Vec"
@@ -58,20 +59,20 @@ class Word2Vec(GensimWord2Vec):
 
     def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, vector_size: int = 100,
                  alpha: float = 0.025, window: int = 5, min_count: int = 5, max_vocab_size: int | None = None,
-                 sample: float = 1e-3, seed: int | None = 1, workers: int = 3, min_alpha: float = 0.0001,
+                 sample: float | None = 1e-3, seed: int | None = 1, workers: int = 3, min_alpha: float = 0.0001,
                  sg: int = 0, hs: int = 0, negative: int | None = None, ns_exponent: float | None = None,
                  cbow_mean: int = 1, hashfxn: Callable[..., int] = hash, epochs: int = 5, null_word: int = 0,
                  trim_rule: Callable[..., int] | None = None, sorted_vocab: int = 1, batch_words: int = 10_000,
                  compute_loss: bool = False, callbacks: Sequence[Any] = (), comment: str | None = None,
-                 max_final_vocab: int | None = None, shrink_windows: bool = True, *, negatives: str = "sgns",
-                 sets: Mapping[str, Any] | None = None):
+                 max_final_vocab: int | None = None, shrink_windows: bool = True, *,
+                 negatives: str | os.PathLike = "sgns", sets: Mapping[str, Any] | None = None):
         keys = self._prepare(locals())
         super().__init__(compute_loss=compute_loss, comment=comment, **keys)
 
     def _prepare(self, given: Mapping[str, Any], subwords: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Check and store the arguments of a constructor. Returns those that gensim's constructors share.
 
-        subwords: values by the names of arguments.SUBWORD_KEYS. Raises ArgumentError or UsageError.
+        subwords: values by the names of arguments.SUBWORD_KEYS. Raises ArgumentError or ArgumentTypeError.
         """
         self._arguments = {name: value for name, value in given.items()
                            if name not in (*_NOT_SAVED, "self", "__class__", "sets")}
@@ -80,6 +81,7 @@ class Word2Vec(GensimWord2Vec):
         self._learned: Learned | None = None
         arguments.check_algorithm(given["sg"], given["hs"], given["cbow_mean"])
         arguments.n_threads(given["workers"])
+        arguments.check_sets(self.sets, given)
         texts.check_rereadable(given["sentences"], given["epochs"] + 1)
         chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}
         resolved = arguments.resolve(self.negatives, given["sg"], {
@@ -216,7 +218,7 @@ class Word2Vec(GensimWord2Vec):
              pickle_protocol: int = 0) -> None:
         """Save the model to one safetensors file. Only `fname` has an effect. What a source has learned is not saved.
 
-        Raises UsageError if a word is neither text nor an integer.
+        Raises UsageError if a word is neither text nor an integer, or if JSON has no form for another value.
         """
         tables = [*self._inputs(), None][:2] if hasattr(self, "syn1neg") else [None, None]
         saved.write(fname, saved.SavedModel(
@@ -225,7 +227,10 @@ class Word2Vec(GensimWord2Vec):
 
     @classmethod
     def load(cls, fname: str | os.PathLike, mmap: str | None = None, rethrow: bool = False) -> Self:
-        """Load a model that `save` wrote; only `fname` has an effect. DataError for any other file, e.g. gensim's."""
+        """Load a model that `save` wrote; only `fname` has an effect.
+
+        Raises MissingFileError, or DataError for any other file, e.g. gensim's.
+        """
         content = saved.read(fname, cls.kind)
         model = cls(**content.arguments)
         for name, value in content.state.items():

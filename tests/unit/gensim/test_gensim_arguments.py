@@ -1,0 +1,117 @@
+"""Arguments of embtrain.gensim's classes: NumPy values and paths, keys of `sets`, and the types of errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.looped import looped
+
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.gensim import FastText, Word2Vec
+
+pytestmark = pytest.mark.long
+
+SENTENCES = [["king", "queen", "crown"], ["apple", "pear", "plum"]] * 20
+SMALL: dict[str, Any] = {"vector_size": 4, "min_count": 1, "window": 2, "sample": 0, "epochs": 1, "sg": 1, "workers": 1}
+
+
+# --- NumPy values and paths -------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kind", [Word2Vec, FastText])
+def test_a_model_with_numpy_arguments_and_a_path_is_saved(kind: type[Word2Vec], tmp_path: Path) -> None:
+    strategy = tmp_path / "mine.yaml"
+    strategy.write_text("negatives:\n  k: 3\n", encoding="utf-8")
+    more: dict[str, Any] = {"bucket": np.int64(50)} if kind is FastText else {}
+    calls: dict[str, Any] = {"epochs": np.int64(2), "start_alpha": np.float32(0.25)}
+    numpy: dict[str, Any] = {name: np.int64(value) for name, value in SMALL.items()} | {
+        "alpha": np.float32(0.5), "shrink_windows": np.bool_(False), "seed": np.int64(2)}
+    model = kind(SENTENCES, **numpy, **more, negatives=strategy, sets={"negatives.exponent": np.float32(0.5)})
+    model.train(SENTENCES, total_examples=40, **calls)
+    model.save(tmp_path / "model")
+    loaded = kind.load(tmp_path / "model")
+    assert np.array_equal(loaded.wv.vectors, model.wv.vectors) and loaded.negative == 3
+    assert (loaded.vector_size, loaded.epochs, loaded.alpha, loaded.seed) == (4, 2, 0.25, 2)
+
+
+def test_a_value_that_json_lacks_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^save: \{1\}: a set cannot be saved; set a number or text$"):
+        Word2Vec(**SMALL | {"comment": {1}}).save(tmp_path / "model")
+
+
+# --- sets -------------------------------------------------------------------------------------------------------------
+
+@looped("sets, message", [
+    *(({key: 1}, f"sets: {key}: is the key of an argument; set {name} instead") for key, name in {
+        "model.dim": "vector_size", "text.window": "window", "text.dynamic_window": "shrink_windows",
+        "text.sample": "sample", "train.lr": "alpha", "train.min_lr": "min_alpha", "train.epochs": "epochs",
+        "text.min_count": "min_count", "text.max_size": "max_final_vocab", "train.seed": "seed",
+        "train.threads": "workers", "model.name": "sg", "strategy": "negatives",
+        "corpus": "sentences or corpus_file"}.items()),
+    *(({key: 1}, f"sets: {key}: has no effect, because sentences are lists of words, all of which are trained on; "
+                 "remove it")
+      for key in ("text.lower", "text.tokenizer", "text.valid", "text.max_sequence", "text.files.train")),
+    *(({key: 1}, f"sets: {key}: works only in a run; remove it, or train with embtrain.fit")
+      for key in ("evaluate.benchmarks", "train.patience", "train.cpu_seconds", "train.evaluate_every", "train.start")),
+    ({"text": {"lower": True}}, "sets: text.lower: has no effect"),
+    ({"model": "{dim: 5}"}, "sets: model.dim: is the key of an argument"),
+    ({"text.windo": 2}, "sets: text.windo=2: text.windo: unknown key"),
+    ({"loss.name": "[nce"}, "sets: loss.name=[nce: "),
+])
+def test_a_key_that_an_argument_sets_or_without_effect_is_one_line(sets: dict[str, Any], message: str) -> None:
+    for kind in (Word2Vec, FastText):
+        with pytest.raises(ValueError) as caught:
+            kind(SENTENCES, **SMALL, sets=sets)
+        assert isinstance(caught.value, UsageError)
+        assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_the_number_and_the_exponent_of_negatives_are_keys_while_their_arguments_are_unset() -> None:
+    sets = {"negatives.k": 3, "negatives.exponent": 0.5}
+    model = Word2Vec(SENTENCES, **SMALL, sets=sets)
+    same = Word2Vec(SENTENCES, **SMALL, negative=3, ns_exponent=0.5)
+    assert (model.negative, model.ns_exponent) == (3, 0.5) and np.array_equal(model.wv.vectors, same.wv.vectors)
+    for argument in ("negative", "ns_exponent"):
+        with pytest.raises(UsageError, match=f"is the key of an argument; set {argument} instead"):
+            Word2Vec(**{**SMALL, argument: 1}, sets=sets)
+
+
+def test_other_keys_change_the_training() -> None:
+    plain = Word2Vec(SENTENCES, **{**SMALL, "sample": 0.1})
+    for sets in ({"train.optimizer": "adagrad"}, {"loss.name": "nce"}, {"negatives.share_draws_by": "window"},
+                 {"text.sample_rule": "eq23"}):
+        assert not np.array_equal(Word2Vec(SENTENCES, **{**SMALL, "sample": 0.1}, sets=sets).wv.vectors,
+                                  plain.wv.vectors), sets
+
+
+# --- the types of errors are gensim's ---------------------------------------------------------------------------------
+
+@looped("keys, kind", [
+    ({"vector_size": -1}, ValueError), ({"epochs": 0}, ValueError), ({"window": "a"}, ValueError),
+    ({"alpha": "x"}, ValueError), ({"ns_exponent": "x"}, ValueError), ({"negatives": "sgsn"}, ValueError),
+    ({"vector_size": 1.5}, TypeError), ({"epochs": 1.5}, TypeError), ({"vector_size": "a"}, TypeError)])
+def test_an_argument_that_cannot_work_has_the_type_of_gensim(keys: dict[str, Any], kind: type[Exception]) -> None:
+    with pytest.raises(kind) as caught:
+        Word2Vec(**{**SMALL, **keys})
+    (name,) = keys
+    assert isinstance(caught.value, UsageError) and str(caught.value).startswith(name)
+
+
+def test_a_missing_model_is_a_file_that_is_not_found(tmp_path: Path) -> None:
+    for kind in (Word2Vec, FastText):
+        with pytest.raises(FileNotFoundError) as caught:
+            kind.load(tmp_path / "missing")
+        assert isinstance(caught.value, DataError) and str(caught.value).startswith(f"{tmp_path / 'missing'}: cannot ")
+        assert "\n" not in str(caught.value)
+    with pytest.raises(EmbtrainError) as caught_folder:
+        Word2Vec.load(tmp_path)
+    assert not isinstance(caught_folder.value, FileNotFoundError)
+
+
+def test_a_sample_of_none_is_no_subsampling(tmp_path: Path) -> None:
+    model, zero = (Word2Vec(SENTENCES, **{**SMALL, "sample": sample}) for sample in (None, 0))
+    assert np.array_equal(model.wv.vectors, zero.wv.vectors)
+    model.save(tmp_path / "model")
+    assert Word2Vec.load(tmp_path / "model").sample is None
