@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from embtrain.common.config.layers import Layer
 from embtrain.common.config.tree import build
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import LossInput, LossOutput, Negatives, ProblemSpec, Query
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
@@ -281,6 +281,8 @@ class SampledLoss(nn.Module):
     def set_extra_state(self, saved: Tensor) -> None:
         """Restore `get_extra_state`. A source that is not built yet receives its state at the first call."""
         state = serialize.from_bytes(saved.cpu().numpy().tobytes(), "_extra_state")
+        if state.keys() != {"negatives", "classes", "source", "calls", "counts"}:
+            raise DataError("_extra_state: is not the state of a module of embtrain.nn")
         if state["classes"] != self.num_classes:
             raise UsageError(f"num_classes: the state has {state['classes']:,} classes, this module has "
                              f"{self.num_classes:,}; load it into a module of the same size")

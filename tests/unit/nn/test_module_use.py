@@ -18,6 +18,7 @@ from embtrain.common.types import ProblemSpec
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
 from embtrain.nn.module import SampledLoss
+from embtrain.train.state import serialize
 
 V, D, B = 40, 8, 12
 
@@ -102,6 +103,12 @@ def test_a_state_is_made_of_tensors(save: Callable[[dict[str, Tensor]], dict[str
 @pytest.mark.parametrize("content", [b"", b"\x05" + bytes(7) + b"{", b"\xff" * 30, b"\x02" + bytes(7) + b"[]"])
 def test_a_damaged_state_is_refused_in_one_line(content: bytes) -> None:
     with pytest.raises(DataError, match=r"^_extra_state: is not a state that was saved"):
+        learning().set_extra_state(torch.tensor(list(content), dtype=torch.uint8))
+
+
+def test_a_state_of_something_else_is_refused() -> None:
+    content = serialize.to_bytes({"classes": V})
+    with pytest.raises(DataError, match=r"^_extra_state: is not the state of a module of embtrain\.nn$"):
         learning().set_extra_state(torch.tensor(list(content), dtype=torch.uint8))
 
 
