@@ -70,7 +70,7 @@ class Console:
         self.fit: Callable[[], Any] = lambda: TRAINED
         self.monkeypatch, self.capsys = monkeypatch, capsys
         names = ("resolve", "plan", "fit", "resume", "evaluate", "export")
-        fake = SimpleNamespace(**{name: self.record(name) for name in names})
+        fake = SimpleNamespace(**{name: self.record(name) for name in names}, interval_share=lambda *_: 0.9)
         inspect = SimpleNamespace(neighbours=SimpleNamespace(
             neighbours=self.record("neighbours"), format_text=str.lower, as_tree=list))
         monkeypatch.setitem(sys.modules, "embtrain.experiment", fake)
@@ -151,7 +151,7 @@ def test_stdout_contains_only_json(console: Console, args: list[str]) -> None:
 
 def test_the_other_commands_reach_the_experiment(console: Console) -> None:
     code, out, _ = console("evaluate", "v.txt", "--on", "a, b", "--on", "c")
-    assert code == 0 and "wordsim353" in out and "0.5" in out
+    assert code == 0 and "wordsim353" in out and "0.5" in out and "90 % interval" in out
     assert console.calls == [("evaluate", Path("v.txt"), ["a", "b", "c"], ())]
     assert console("neighbours", "runs/x", "king", "queen", "--count", "3") == (0, "neighbours\n", "")
     assert console.calls == [("neighbours", Path("runs/x"), ["king", "queen"], 3)]
