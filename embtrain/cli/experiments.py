@@ -61,7 +61,7 @@ def compare(
         )] = None,
     parallel: Annotated[int | None, typer.Option(
         metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
-    threads: Annotated[int, typer.Option(metavar="N", min=0, help="Total number of cores; 0: all.")] = 0,
+    threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
         metavar="DIR", help="Folder (default: runs/<stamp>-compare); resumes an interrupted comparison.")] = None,
     join: options.Join = False,
@@ -110,7 +110,7 @@ def reproduce(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of every run. Repeatable.")] = None,
     parallel: Annotated[int | None, typer.Option(
         metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
-    threads: Annotated[int, typer.Option(metavar="N", min=0, help="Total number of cores; 0: all.")] = 0,
+    threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
         metavar="DIR", help="Folder (default: runs/<stamp>-NAME); resumes an interrupted reproduction.")] = None,
     join: options.Join = False,
@@ -181,7 +181,7 @@ def diagnose(
     draws: Annotated[int, typer.Option(
         metavar="N", min=2, max=1_000_000, help="Number of draws to measure the bias with.")] = 400,
     threads: Annotated[int | None, typer.Option(
-        metavar="N", min=0, help="Number of threads; 0: all cores (default: train.threads of the run).")] = None,
+        metavar="N", min=0, max=1024, help="Number of threads; 0: all cores (default: that of the run).")] = None,
     dump_negatives: Annotated[Path | None, typer.Option(
         metavar="FILE", help="Write the drawn negatives to FILE and measure nothing; k is the first value of "
                              "--m (default: measure).")] = None,

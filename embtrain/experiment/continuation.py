@@ -15,7 +15,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import read_identity
 from embtrain.train.state.signals import protect_caller
 
-FIXED_KEYS = ("corpus", "train.parent", "train.start")
+FIXED_KEYS = ("corpus", "train.parent", "train.start", "strategy")
 
 
 def continue_run(run: str | os.PathLike[str], corpus: str | Path, *, sets: Sets | None = None, seed: int | None = None,

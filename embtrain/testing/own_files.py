@@ -67,7 +67,7 @@ def _import(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
         where = place(error, MODULE)
         raise DataError(f"{path if where == MODULE else where}: {kind}{getattr(error, 'msg', None) or error}; correct "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from embtrain.common.config import AbsolutePath, Section
 from embtrain.train.group.config import SyncConfig
@@ -70,3 +70,10 @@ class TrainConfig(Section):
         None, description=(
             "metric value whose steps and seconds are reported, e.g. 'valid/log_likelihood>-7'; null: "
             "none"))
+
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, device: str) -> str:
+        if device.startswith("cpu:"):
+            raise ValueError("a CPU has no number; use cpu, or cuda:N")
+        return device

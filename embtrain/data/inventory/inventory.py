@@ -278,6 +278,8 @@ def _content(file: ListedFile) -> str:
 
 def _check(result: Inventory, rules: FileRules, where: list[Path]) -> None:
     """Raise DataError if nothing is left to train on, or the parts are of several data sets."""
+    if not result.entries:
+        raise DataError(f"{where[0]}: contains no {rules.description}; the archive is empty")
     if not any(entry.part for entry in result.entries):
         passed = "; ".join(f"{summarize(truncate(names))}: {reason}" for reason, names in result.passed_over().items())
         raise DataError(f"{where[0]}: contains no {rules.description}; skipped: {passed}; to read one of them anyway: "

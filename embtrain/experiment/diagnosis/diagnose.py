@@ -56,7 +56,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     settings, parts, unfinished = _open_run(folder, strategies, sizes, threads)
     n_threads = torch.get_num_threads()
     view = ReadOnly(parts.model)
-    table = hubness.hubness(view.table(), parts.problem.counts, parts.problem.words)
+    table = hubness.hubness(view.table(), parts.problem.counts, parts.task.candidate_names())
     if strategies and view.geometry not in inner_product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {settings.model.name} are not inner products, but the "
                          "diagnosis measures the gradient of inner products; diagnose another model")

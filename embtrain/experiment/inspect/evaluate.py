@@ -170,8 +170,10 @@ def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN, dty
     """Write the vectors of a run, or of a vector file, for other programs (embtrain.experiment.inspect.export).
 
     reading: how a file of vectors is read. UsageError for a format that needs a run if the vectors are not those of
-    one.
+    one, or to replace a file of a run.
     """
+    if out.is_file() and all((out.parent / name).is_file() for name in ("config.yaml", "identity.json")):
+        raise UsageError(f"--out: {out}: is a file of a run; choose another name")
     if is_run(what) and reading == PLAIN:
         return run_export.export(Run(what), format, out, dtype, index)
     if format in run_export.OF_VECTORS:

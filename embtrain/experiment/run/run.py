@@ -48,8 +48,6 @@ from embtrain.train.sinks import base as sinks
 from embtrain.train.state.signals import protect_caller
 from embtrain.train.state.sink_relay import Relay
 
-# in a folder without config.yaml: files of something else
-FOREIGN_FILES = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")
 PARENT_HASH = "vectors.sha256"  # file of a downstream run: sha256 of the vectors it was trained on
 
 if TYPE_CHECKING:
@@ -130,7 +128,7 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
     folder = out or files.dated_folder(f"{settings.model.name}-{strategy_stem(settings.strategy)}")
     if out is not None:
         check_new(out)
-    if os.path.isabs(settings.corpus) and folder.resolve() == Path(settings.corpus).resolve():  # else a recipe name
+    if os.path.isabs(settings.corpus) and os.path.realpath(folder) == os.path.realpath(settings.corpus):
         raise UsageError(f"--out: {folder} is the corpus, and the files of a run would be read as text; choose another")
     files.check_output_folder(folder)
     check(settings)
@@ -149,7 +147,7 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
 def check_new(folder: Path) -> None:
     if (folder / "config.yaml").exists():
         raise UsageError(f"--out: {folder} already contains a run; choose another, or: {files.resume_command(folder)}")
-    if foreign := next((name for name in FOREIGN_FILES if (folder / name).exists()), None):
+    if foreign := next((name for name in provenance.RUN_FILES if (folder / name).exists()), None):
         raise UsageError(f"--out: {folder} contains {foreign}, which belongs to no run; choose another folder")
 
 
