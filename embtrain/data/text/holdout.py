@@ -102,10 +102,11 @@ def draw_parts(n: int, config: PartsConfig) -> np.ndarray:
 
 def missing_split_reason(n: int, config: PartsConfig) -> str | None:
     """Return why nothing of n units is held out although a share is set; None if something is."""
-    if n > sum(share > 0 for share in (config.valid, config.test)):
+    if n > (n_parts := sum(share > 0 for share in (config.valid, config.test))):
         return None
-    return (f"text: {n} document{'s' * (n != 1)}, and no piece of {PIECE_TOKENS:,} tokens that ends at a line end; "
-            "nothing is held out")
+    s = "s" * (n != 1)
+    return (f"text: {n} document{s} or piece{s} of about {PIECE_TOKENS:,} tokens up to a line end, and {n_parts + 1} "
+            "are needed to hold some out; nothing is held out")
 
 
 def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[int, int]]:

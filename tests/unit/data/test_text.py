@@ -407,7 +407,7 @@ def test_single_short_document_is_not_held_out(tmp_path: Path, caplog: pytest.Lo
     config = TextConfig(min_count=1)
     corpus = read(put(tmp_path / "a.txt", TEXT), config=config)
     assert [len(part.ids) for part in split(corpus, config)] == [10, 0, 0]
-    assert "1 document, and no piece of 10,000 tokens that ends at a line end; nothing is held out" in caplog.text
+    assert "1 document or piece of about 10,000 tokens up to a line end, and 3 are needed" in caplog.text
 
 
 def test_shares_that_leave_no_training_text_are_named() -> None:
