@@ -205,7 +205,7 @@ def _apply_names(entries: list[FileEntry], rules: FileRules) -> list[FileEntry]:
     open_entries = [i for i, entry in enumerate(entries) if entry.part == "train"]
     if rules.single_data_set:
         for i in open_entries:
-            if part_names.is_negatives(entries[i].file.inside):
+            if part_names.is_negatives(entries[i].file.inside) and not entries[i].file.named:
                 entries[i] = FileEntry(entries[i].file, "", "negatives; training draws its own")
         open_entries = [i for i in open_entries if entries[i].part]
     names = [entries[i].file.inside for i in open_entries]

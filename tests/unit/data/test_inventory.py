@@ -13,7 +13,7 @@ import pytest
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.inventory import inventory
-from embtrain.data.inventory.inventory import FilesConfig
+from embtrain.data.inventory.inventory import FileRules, FilesConfig, build_inventory
 from embtrain.data.labels import examples as labelled
 from embtrain.data.labels.sparse import LabelsConfig, split_documents
 from embtrain.data.parallel import corpus as parallel
@@ -279,3 +279,14 @@ def test_one_line_names_parts_and_skipped_files(tmp_path: Path) -> None:
         inventory.build_inventory([tmp_path / "train.txt"], graph.triple_files.FILE_RULES, FilesConfig()).line() == ""
     )
     assert json.loads(json.dumps(files.tree())) == files.tree()
+
+
+def test_a_named_file_of_negatives_is_read(tmp_path: Path) -> None:
+    """A file that the user names is read whatever its name; next to others it is not."""
+    for name in ("kg_neg.tsv", "kg.tsv"):
+        (tmp_path / name).write_text("a\tr\tb\n")
+    rules = FileRules("triples", "triples", lambda name: "", single_data_set=True)
+    named = build_inventory([tmp_path / "kg_neg.tsv"], rules, FilesConfig())
+    assert [entry.part for entry in named.entries] == ["train"]
+    folder = build_inventory([tmp_path], rules, FilesConfig())
+    assert {entry.file.inside: bool(entry.part) for entry in folder.entries} == {"kg.tsv": True, "kg_neg.tsv": False}
