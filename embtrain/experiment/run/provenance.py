@@ -22,10 +22,10 @@ from embtrain.common.files import read_json
 from embtrain.experiment.run.components import Components
 from embtrain.kernels.core import loader
 
-# Files of a run besides config.yaml, which is written first; in a folder without it they belong to something else.
-RUN_FILES = ("identity.json", "metrics.jsonl", "checkpoints", "vectors.safetensors", "scores.json", "items.safetensors",
-             "report.html", "report.md", "report.tex", "vocabulary.txt", "entities.txt", "relations.txt",
-             "neighbours.json", "drift.json", "start.json", "corpus.safetensors", "comparison.yaml")
+# Files of a run, or of a comparison, besides config.yaml, which a run writes first: without it they are not its own.
+RUN_FILES = ("comparison.yaml", "identity.json", "metrics.jsonl", "checkpoints", "vectors.safetensors", "scores.json",
+             "items.safetensors", "report.html", "report.md", "report.tex", "vocabulary.txt", "entities.txt",
+             "relations.txt", "neighbours.json", "drift.json", "start.json", "corpus.safetensors")
 
 
 def describe_run(parts: Components, threads: int) -> dict[str, Any]:
