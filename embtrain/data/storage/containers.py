@@ -142,7 +142,7 @@ def files(where: list[Path], accepts: Callable[[str], bool], description: str = 
         in_folder: list[tuple[str, Path]] = []
         for folder, subfolders, file_names in os.walk(path, onerror=_raise_unreadable):
             subfolders[:] = [name for name in subfolders
-                             if not name.startswith(".") and not _is_run(Path(folder, name))]
+                             if not name.startswith(".") and not is_run_folder(Path(folder, name))]
             for name in file_names:
                 file = Path(folder, name)
                 if name.startswith(".") or not (is_archive(name) or accepts(without_packing(name.lower()))):
@@ -163,7 +163,7 @@ def _raise_unreadable(error: OSError) -> None:
         raise error
 
 
-def _is_run(folder: Path) -> bool:
+def is_run_folder(folder: Path) -> bool:
     """Return whether a folder is a run: runs are often stored next to their data, and are not data."""
     return all((folder / name).is_file() for name in ("config.yaml", "identity.json"))
 

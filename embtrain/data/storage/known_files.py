@@ -65,7 +65,7 @@ def _state(path: Path) -> list[int] | None:
     """Return the size, times and inode of a file; None if it cannot be looked at."""
     try:
         return [path.stat().st_size, *times_and_inode(path)]
-    except OSError:
+    except OSError:                                          # `find` raises it with its own words
         return None
 
 

@@ -12,6 +12,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.benchmark import EvalRecipe
+from embtrain.data.storage.containers import is_run_folder
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.data.vectors.search_index import KeptNeighbours
@@ -172,7 +173,7 @@ def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN, dty
     reading: how a file of vectors is read. UsageError for a format that needs a run if the vectors are not those of
     one, or to replace a file of a run.
     """
-    if out.is_file() and all((out.parent / name).is_file() for name in ("config.yaml", "identity.json")):
+    if out.is_file() and is_run_folder(out.parent):
         raise UsageError(f"--out: {out}: is a file of a run; choose another name")
     if is_run(what) and reading == PLAIN:
         return run_export.export(Run(what), format, out, dtype, index)
