@@ -100,15 +100,42 @@ inline half dots_4(float* const* row, float* const* next, const float* u, int64_
     return sums(y[0], y[1], y[2], y[3]);
 }
 
+// The same for rows of C vectors, the last with `rest` floats, where u stays in registers.
+template <int C>
+inline half dots_4(float* const* row, float* const* next, const vec* u, int64_t rest, int64_t dim) {
+    const int64_t prefetched = dim / STRIP * (STRIP / 2);
+    vec y[4] = {};
+    UNROLL for (int c = 0; c < C - 1; ++c)
+        UNROLL for (int i = 0; i < 4; ++i) {
+            if (c * W % STRIP == 0 && c * W / 2 < prefetched) prefetch_early(next[i] + c * W / 2);
+            y[i] += u[c] * load(row[i] + c * W);
+        }
+    UNROLL for (int i = 0; i < 4; ++i) y[i] += u[C - 1] * load_first(row[i] + (C - 1) * W, rest);
+    return sums(y[0], y[1], y[2], y[3]);
+}
+
 // s_i = u · row_i, written in whole vectors, which the next loads can receive from the store. Up to three rows beyond
 // n are read.
-inline void dots(float* const* row, float* const* next, int64_t n, const float* u, int64_t dim, float* s) {
+template <class Four>
+inline INLINE void dots_by(int64_t n, float* s, Four four) {
     for (int64_t i = 0; i < n; i += W) {
         half part[W / 4];
-        for (int p = 0; p < W / 4; ++p)
-            part[p] = i + 4 * p < n ? dots_4(row + i + 4 * p, next + i + 4 * p, u, dim) : half{};
+        UNROLL for (int p = 0; p < W / 4; ++p) part[p] = i + 4 * p < n ? four(i + 4 * p) : half{};
         store(s + i, join(part));
     }
+}
+
+inline void dots(float* const* row, float* const* next, int64_t n, const float* u, int64_t dim, float* s) {
+    if (dim > PART * W) {
+        dots_by(n, s, [&](int64_t i) INLINE { return dots_4(row + i, next + i, u, dim); });
+        return;
+    }
+    in_parts(dim, [&](auto count, int64_t, int64_t rest) INLINE {
+        constexpr int C = decltype(count)::value;
+        vec x[C];
+        read<C>(u, rest, x);
+        dots_by(n, s, [&](int64_t i) INLINE { return dots_4<C>(row + i, next + i, x, rest, dim); });
+    });
 }
 
 // With h = Σ g_i row_i at the old values: row_i -= step_i u. Then out = u - lr h if PLAIN, where step_i is lr g_i, else

@@ -6,6 +6,10 @@
 
 namespace {
 
+// Rows of a window that are compared with each other. The comparisons grow with the square of the number and, among
+// more rows, take longer than the second loop over rows that may repeat.
+constexpr int64_t MOST_COMPARED = 16;
+
 class WindowUpdate {
 public:
     WindowUpdate(const SkipGramTask& t, int64_t max_pairs, int64_t first, int64_t last) : t(t), shift(t) {
@@ -66,9 +70,9 @@ private:
         float* const* const next = stream.ahead() + 1;
         dots(row, next, all, u, t.dim, s);                            // targets, then negatives
 
-        // SGD need not merge repeated rows; with negatives per pair they are so frequent that it does not look for them
+        // SGD need not merge repeated rows; among many they are so frequent that it does not look for them
         const bool is_sgd = t.v_acc == nullptr, is_plain = is_sgd && !is_pooled;
-        const bool may_repeat = (is_plain && per_pair) || !differ(id, all);
+        const bool may_repeat = (is_plain && (per_pair || all > MOST_COMPARED)) || !differ(id, all);
         const bool check_targets = may_repeat && t.mask_target && has_drawn_targets(id, m);
         if (t.weight_stride) std::memcpy(w, t.weight + first_id, (size_t)n * sizeof(float));
         const float c = Shift::c(t, centre);
