@@ -157,8 +157,9 @@ class SampledLoss(nn.Module):
                              "exclude_target=False")
         ids = ids if ids.ndim == 2 else ids.unsqueeze(0)
         try:
-            source.prepare_log_prob(step.view)
-            return source.log_prob(for_source(rows.query), ids).expand(len(query), -1)
+            with in_arguments():
+                source.prepare_log_prob(step.view)
+                return source.log_prob(for_source(rows.query), ids).expand(len(query), -1)
         finally:
             cast(TableModel, step.model).release()
 
@@ -181,7 +182,7 @@ class SampledLoss(nn.Module):
             raise UsageError(f"query: {len(query)} row; {source.name} uses the other targets of the batch as negatives "
                              "and needs at least two rows")
         reader = for_source(query)
-        with torch.no_grad(), torch.autocast(query.vector.device.type, enabled=False):
+        with torch.no_grad(), torch.autocast(query.vector.device.type, enabled=False), in_arguments():
             drawn = source.draw(reader, source.config.k, step.view) if candidates is None \
                 else as_draw(candidates, rows, self.num_classes, self.loss.traits.needs_q)
         check_probabilities(drawn.log_q_target, query.target, source, self.loss)
@@ -225,7 +226,7 @@ class SampledLoss(nn.Module):
         if training:
             is_refresh = self.refresh and self._n_calls % self.refresh == 0
             if self._n_calls == 0 or is_refresh or (is_due and is_new):
-                with torch.autocast(table.weight.device.type, enabled=False):
+                with torch.autocast(table.weight.device.type, enabled=False), in_arguments():
                     self._step.source.on_epoch_start(self._step.view)
             self._n_calls += 1
         return self._step

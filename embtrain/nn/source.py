@@ -101,7 +101,9 @@ ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "neg
              "but this weight is trained; pass frozen=True if its rows have length 1 and are not",
              "model.name: table scores by": "this module's similarity is",
              "conditions on context ids, but this model's contexts have none; choose another source":
-             "learns a distribution for each context; pass num_contexts= here and context= in the call"}
+             "learns a distribution for each context; pass num_contexts= here and context= in the call",
+             "lower train.lr, or set train.clip": "lower the learning rate, or clip the gradient",
+             "lower train.lr": "lower the learning rate"}
 
 
 @contextlib.contextmanager

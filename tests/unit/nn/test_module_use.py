@@ -241,3 +241,14 @@ def test_a_state_is_saved_by_torch(query: Tensor, weight: Tensor, target: Tensor
     other = learning(seed=9)
     other.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(loss(query, weight, target, context=target), other(query, weight, target, context=target))
+
+
+@pytest.mark.parametrize("source", ["cluster", "exp", "midx", "rff"])
+@pytest.mark.parametrize("diverged", ["query", "weight"])
+def test_the_remedy_for_vectors_that_are_not_finite_is_not_a_setting_of_a_run(
+        source: str, diverged: str, query: Tensor, weight: Tensor, target: Tensor) -> None:
+    {"query": query, "weight": weight.data}[diverged][3] = torch.nan
+    loss = sampled.SampledSoftmax(source, num_classes=V, num_sampled=5)
+    with pytest.raises(UsageError, match=r"^negatives: .*not finite.*lower the learning rate") as caught:
+        loss(query, weight, target)
+    assert "train." not in str(caught.value)
