@@ -21,9 +21,9 @@ from torch.nn.functional import normalize
 
 from embtrain.common.types import ORIGINS, PROBE, ModelView, Negatives, Query
 
-MAX_ROWS, MIN_ROWS = 64, 8            # rows whose negatives are ranked among all V candidates
-MAX_SCORES = 1 << 20  # fewer than MAX_ROWS rows at a large V, or a log line would cost more than its block
-MAX_RANKED = 2048  # negatives ranked per component, evenly spaced: each is compared with V scores
+MAX_ROWS = 64          # rows whose negatives are ranked
+MAX_CANDIDATES = 2048  # evenly spaced candidates that are scored: with all, a log line takes as long as a block
+MAX_RANKED = 256       # negatives ranked per component, evenly spaced
 VECTOR_GEOMETRIES = ("dot", "cosine")    # geometries in which queries and candidates share a space
 MIN_SINE = 1e-4               # sin θ below which o is undefined
 
@@ -33,7 +33,8 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: ModelView) -> d
     """Metrics of the n rows that `cost` (n, K) covers, by name.
 
     `loss/NAME` is the mean cost over all rows, the curve of Bose et al. (2018). `hardness/NAME/rank`, `/cosine` and the
-    quantities of the plane use at most the first MAX_ROWS rows.
+    quantities of the plane use at most the first MAX_ROWS rows. A rank is that among all V candidates, estimated from
+    MAX_CANDIDATES of them if V is larger.
     """
     n = len(cost)
     query, drawn = query.rows(slice(0, n)), drawn.rows(slice(0, n))
@@ -42,11 +43,8 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: ModelView) -> d
     origin = drawn.per_row(drawn.origin, n)
     origin = torch.zeros((1, 1), dtype=torch.int8, device=cost.device).expand(n, drawn.k) if origin is None else origin
     is_negative = _negative_mask(drawn, n, cost.device)
-    ranked = slice(0, min(n, MAX_ROWS, max(MIN_ROWS, MAX_SCORES // view.n_candidates)))
-    ranked_query = query.rows(ranked)
-    all_ids = torch.arange(view.n_candidates, device=ranked_query.target.device).unsqueeze(0)
-    scores = view.score(ranked_query, all_ids)                                           # (r, V)
-    negatives = _ScoredNegatives(ranked_query, drawn.rows(ranked), scores, view)
+    ranked = slice(0, min(n, MAX_ROWS))
+    negatives = _ScoredNegatives(query.rows(ranked), drawn.rows(ranked), view)
     metrics: dict[str, float] = {}
     for component, name in enumerate(ORIGINS):
         mask = (origin == component) & is_negative
@@ -57,7 +55,7 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: ModelView) -> d
         if not len(cells):
             continue
         row, column = cells[::-(-len(cells) // MAX_RANKED)].T
-        metrics[f"hardness/{name}/rank"] = _mean_rank(scores, row, negatives.scores(row, column))
+        metrics[f"hardness/{name}/rank"] = negatives.mean_rank(row, column)
         metrics |= {f"hardness/{name}/{key}": value for key, value in negatives.plane(row, column).items()}
     return metrics
 
@@ -73,19 +71,44 @@ def _negative_mask(drawn: Negatives, n: int, device: torch.device) -> Tensor:
 
 
 class _ScoredNegatives:
-    """The negatives (r, K) of the ranked rows, as ids or vectors, with the scores of all candidates."""
+    """The negatives (r, K) of the ranked rows, as ids or vectors, with the scores of evenly spaced candidates."""
 
-    def __init__(self, query: Query, drawn: Negatives, scores: Tensor, view: ModelView):
-        self.query, self.vectors, self.view, self.all_scores = query, drawn.vectors, view, scores
+    def __init__(self, query: Query, drawn: Negatives, view: ModelView):
+        self.query, self.vectors, self.view = query, drawn.vectors, view
         self.ids = None if self.vectors is not None else drawn.per_row(drawn.ids, len(query))
         self.table = view.table()
+        self.stride = -(-view.n_candidates // MAX_CANDIDATES)
+        candidates = torch.arange(0, view.n_candidates, self.stride, device=query.target.device)
+        self.candidate_scores = view.score(query, candidates.unsqueeze(0)).cpu().numpy()           # (r, C)
 
-    def scores(self, row: Tensor, column: Tensor) -> Tensor:
+    def mean_rank(self, row: Tensor, column: Tensor) -> float:
+        """Mean rank of the negatives at (row, column) (n',), rows ascending; ties share the mean of their ranks.
+
+        A negative is compared with the candidates other than itself. Counted by NumPy, the negatives of a row at once:
+        summing a comparison takes PyTorch twenty times as long.
+        """
+        rows, n_candidates = row.cpu().numpy(), self.candidate_scores.shape[1]
+        scores, n_others, n_own = self._scores(row, column), self.view.n_candidates, 0
+        if self.ids is not None:
+            ids = self.ids[row, column].cpu().numpy()
+            is_scored = ids % self.stride == 0
+            # the same number as a candidate, since a product rounds in another way than a dot product
+            scores[is_scored] = self.candidate_scores[rows[is_scored], ids[is_scored] // self.stride]
+            n_others, n_own = n_others - 1, int(is_scored.sum())
+        n_above = -0.5 * n_own                                          # a negative is tied with itself
+        for places in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows)) + 1):
+            candidates, x = self.candidate_scores[rows[places[0]]], scores[places, np.newaxis]
+            n_above += np.count_nonzero(candidates > x) + 0.5 * np.count_nonzero(candidates == x)
+        return 1 + n_above / (len(rows) * n_candidates - n_own) * n_others
+
+    def _scores(self, row: Tensor, column: Tensor) -> np.ndarray:
         """Scores (n',) of the negatives at (row, column)."""
-        if self.vectors is not None:
-            return self.view.score(self.query, self.vectors)[row, column]
-        assert self.ids is not None
-        return self.all_scores[row, self.ids[row, column]]
+        if self.ids is not None:
+            negatives = self.ids[row, column].unsqueeze(1)                              # (n', 1)
+        else:
+            assert self.vectors is not None
+            negatives = self.vectors[row, column].unsqueeze(1)                          # (n', 1, D)
+        return self.view.score(self.query.rows(row), negatives)[:, 0].cpu().numpy()
 
     def plane(self, row: Tensor, column: Tensor) -> dict[str, float]:
         """λ₃ as `cosine`; in a vector geometry also its standard deviation, λ₄ with its own, and ‖y‖ as `rest`."""
@@ -110,14 +133,3 @@ class _ScoredNegatives:
         return metrics | {"cosine_sd": float(lambda3.std(correction=0)), "lambda4": float(lambda4.mean()),
                           "lambda4_sd": float(lambda4.std(correction=0)), "rest": float(residual.mean())}
 
-
-def _mean_rank(scores: Tensor, row: Tensor, drawn_scores: Tensor) -> float:
-    """Mean rank of the scores drawn_scores (n',) in their rows of `scores` (r, V); ties share the mean of their ranks.
-
-    Counted by NumPy, one negative at a time: summing a comparison takes PyTorch twenty times as long. A synthetic
-    vector is not a candidate and is ranked as if it were an additional one.
-    """
-    s, total = scores.cpu().numpy(), 0.0
-    for r, x in zip(row.tolist(), drawn_scores.cpu().numpy(), strict=True):
-        total += 1 + np.count_nonzero(s[r] > x) + 0.5 * max(0, int(np.count_nonzero(s[r] == x)) - 1)
-    return total / len(drawn_scores)

@@ -607,12 +607,12 @@ def test_masked_negatives_keep_their_share_and_their_weight() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("most, few, scores, rows", [(64, 1, 64 * V, 64), (5, 1, 64 * V, 5), (64, 2, 4 * V - 1, 3),
-                                                     (64, 2, 1, 2)])
-def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str, most: int, few: int, scores: int,
-                                   rows: int) -> None:
-    for bound, at in (("MAX_ROWS", most), ("MIN_ROWS", few), ("MAX_SCORES", scores)):
-        monkeypatch.setattr(f"embtrain.train.hardness.{bound}", at)
+@pytest.mark.parametrize("rows", [64, 5])
+@pytest.mark.parametrize("candidates", [64, V, 4])
+def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str, rows: int, candidates: int) -> None:
+    monkeypatch.setattr("embtrain.train.hardness.MAX_ROWS", rows)
+    monkeypatch.setattr("embtrain.train.hardness.MAX_CANDIDATES", candidates)
+    scored = range(0, V, -(-V // candidates))
     net = model()
     with torch.no_grad():
         net.v[3] = net.v[5] = net.v[6]  # ties
@@ -624,6 +624,7 @@ def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str,
     result = hardness(query, drawn, cost, ReadOnly(net))
 
     expected: dict[str, list[float]] = {}
+    n_others: dict[str, int] = {}
     u, v = net.u.detach(), net.v.detach()
     for i in range(B):
         g = int(drawn.draw_id[i]) if drawn.draw_id is not None else 0 if drawn.ids.shape[0] == 1 else i
@@ -635,12 +636,16 @@ def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str,
                 continue
             expected.setdefault(f"loss/{name}", []).append(float(cost[i, j]))
             if i < rows:
-                ties = sum(math.isclose(x, z[id], rel_tol=1e-12) for x in z) - 1
-                better = sum(x > z[id] and not math.isclose(x, z[id], rel_tol=1e-12) for x in z)
-                expected.setdefault(f"hardness/{name}/rank", []).append(1 + better + ties / 2)
+                others = [z[y] for y in scored if y != id]
+                ties = sum(math.isclose(x, z[id], rel_tol=1e-12) for x in others)
+                better = sum(x > z[id] and not math.isclose(x, z[id], rel_tol=1e-12) for x in others)
+                expected.setdefault(f"hardness/{name}/rank", []).append(better + ties / 2)
+                n_others[name] = n_others.get(name, 0) + len(others)
                 for key, value in in_the_plane(u[CENTRE[i]], v[TARGET[i]], v[id]).items():
                     expected.setdefault(f"hardness/{name}/{key}", []).append(value)
-    assert result == pytest.approx(summed(expected))
+    above = {f"hardness/{name}/rank": 1 + sum(expected.pop(f"hardness/{name}/rank")) / n * (V - 1)
+             for name, n in n_others.items()}
+    assert result == pytest.approx(summed(expected) | above)
 
 
 def in_the_plane(h: torch.Tensor, e: torch.Tensor, x: torch.Tensor) -> dict[str, float]:
