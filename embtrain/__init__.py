@@ -2,7 +2,7 @@
 
     import embtrain
     run = embtrain.fit(negatives="ace")     # embtrain.Run("runs/ace"): an existing run
-    run.vectors.most_similar("king")
+    run.vectors.most_similar("king")        # with embtrain.silence(): ... prints no progress
 
     cli/         the command `embtrain`           testing/       checks for components of other packages
     nn/          losses as PyTorch modules        gensim/        gensim's Word2Vec
@@ -27,14 +27,15 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
-_MODULES = {  # public name: module of embtrain.experiment, and the name in it
-    "RandomFourierSoftmaxFeatures": ("estimators", "RandomFourierSoftmaxFeatures"),
-    "Run": ("run.run", "Run"),
-    "SkipGramEmbedder": ("estimators", "SkipGramEmbedder"),
-    "align": ("inspect.align", "align_paths"),
-    "compare": ("comparing", "compare_api"),
-    "continue_run": ("continuation", "continue_run_api"),
-    "fit": ("api", "fit_api"),
+_MODULES = {  # public name: its module, and the name there
+    "RandomFourierSoftmaxFeatures": ("experiment.estimators", "RandomFourierSoftmaxFeatures"),
+    "Run": ("experiment.run.run", "Run"),
+    "SkipGramEmbedder": ("experiment.estimators", "SkipGramEmbedder"),
+    "align": ("experiment.inspect.align", "align_paths"),
+    "compare": ("experiment.comparing", "compare_api"),
+    "continue_run": ("experiment.continuation", "continue_run_api"),
+    "fit": ("experiment.api", "fit_api"),
+    "silence": ("common.progress", "silence"),
 }
 __all__ = [*sorted(_MODULES), "__version__"]  # noqa: PLE0604  all are names
 
@@ -44,7 +45,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'embtrain' has no attribute {name!r}")
     module, attribute = _MODULES[name]
-    return getattr(importlib.import_module(f"embtrain.experiment.{module}"), attribute)
+    return getattr(importlib.import_module(f"embtrain.{module}"), attribute)
 
 
 def __dir__() -> list[str]:

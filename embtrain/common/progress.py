@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from typing import Self, TypeVar
 
 from embtrain.common import terminal
@@ -14,11 +16,27 @@ DELAY = 1.0    # seconds before a bar appears on a terminal: short work shows no
 AT_ONCE = 1024  # items that `tracked` counts together
 Item = TypeVar("Item")
 quiet = False  # set once by the option --quiet
+_is_silenced: ContextVar[bool] = ContextVar("is_silenced", default=False)
+
+
+def is_quiet() -> bool:
+    """Whether no progress is printed: under the option --quiet and inside of `silence`."""
+    return quiet or _is_silenced.get()
+
+
+@contextlib.contextmanager
+def silence(active: bool = True) -> Iterator[None]:
+    """Print no progress in this block, in this thread; warnings and errors remain. active: False: change nothing."""
+    token = _is_silenced.set(active or _is_silenced.get())
+    try:
+        yield
+    finally:
+        _is_silenced.reset(token)
 
 
 def print_line(line: str) -> None:
     """Print one line on stderr, unless it is empty or the command is quiet."""
-    if line and not quiet:
+    if line and not is_quiet():
         terminal.note(line)
 
 
@@ -31,7 +49,7 @@ class Progress:
         self._started = time.monotonic()
         self._next_line = self._started + FIRST_SECONDS
         self._bar = None
-        if sys.stderr.isatty() and not quiet:
+        if sys.stderr.isatty() and not is_quiet():
             from tqdm import tqdm
 
             self._bar = tqdm(total=total, initial=done, desc=terminal.plain(label), unit=unit, unit_scale=True,
@@ -43,7 +61,7 @@ class Progress:
             self._bar.update(n)
             if note:
                 self._bar.set_postfix_str(terminal.plain(note), refresh=False)
-        elif not quiet and (now := time.monotonic()) >= self._next_line:
+        elif not is_quiet() and (now := time.monotonic()) >= self._next_line:
             self._next_line = now + EVERY_SECONDS
             terminal.note(self._line(note))
 

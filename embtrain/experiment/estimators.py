@@ -64,23 +64,19 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 "text.min_count": self.min_count, "text.valid": 0, "text.test": 0,
                 "evaluate.benchmarks": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
                 **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {}), **_TOKENIZATION}
-        was_quiet, progress.quiet = progress.quiet, progress.quiet or not self.verbose
-        try:
-            with tempfile.TemporaryDirectory(prefix="embtrain-") as folder:
-                text = Path(folder) / "documents.txt"
-                text.write_text("".join(f"{' '.join(words)}\n" for words in _words(X)), encoding="utf-8")
-                run = train_in_memory(
-                    resolve(
-                        self.negatives,
-                        corpus=str(text),
-                        sets=as_sets(sets),
-                        seed=self.random_state,
-                        threads=self.threads,
-                    ),
-                    Path(folder) / "run",
-                )
-        finally:
-            progress.quiet = was_quiet
+        with progress.silence(not self.verbose), tempfile.TemporaryDirectory(prefix="embtrain-") as folder:
+            text = Path(folder) / "documents.txt"
+            text.write_text("".join(f"{' '.join(words)}\n" for words in _words(X)), encoding="utf-8")
+            run = train_in_memory(
+                resolve(
+                    self.negatives,
+                    corpus=str(text),
+                    sets=as_sets(sets),
+                    seed=self.random_state,
+                    threads=self.threads,
+                ),
+                Path(folder) / "run",
+            )
         self.vectors_ = run.model.vectors().detach().numpy().astype(np.float32)
         self.vocabulary_ = {word: i for i, word in enumerate(run.task.candidate_names())}
         self.n_features_out_ = self._n_features_out = self.vectors_.shape[1]

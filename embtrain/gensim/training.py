@@ -74,6 +74,7 @@ class EpochTrainer(Trainer):
         """Do nothing: the model is in memory."""
 
 
+@progress.silence()
 def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, tables: Tables,
           learned: Learned | None, folder: Path, on_epoch: Callable[[Epoch], None]) -> Learned | None:
     """Train on a text and return what the source and the loss have learned. A text without pairs changes nothing.
@@ -82,8 +83,7 @@ def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, t
     earlier call over the same vocabulary and strategy. on_epoch: called after each epoch. Raises UsageError, DataError,
     ResourceError.
     """
-    was_quiet, n_threads_before = progress.quiet, torch.get_num_threads()
-    progress.quiet = True
+    n_threads_before = torch.get_num_threads()
     try:
         components.use_threads(settings.train.threads)
         vocabulary = Vocabulary(words, np.maximum(counts, 1), text.n_words)
@@ -108,7 +108,6 @@ def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, t
         trainer.run()
         return {"source": parts.source.state_dict(), "loss": parts.loss.state_dict()}
     finally:
-        progress.quiet = was_quiet
         torch.set_num_threads(n_threads_before)
 
 

@@ -10,6 +10,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 import numpy as np
@@ -105,7 +106,7 @@ def in_turns(size: int, body: Callable[[ProcessGroup], T]) -> list[T]:
         except BaseException as error:  # noqa: BLE001 (raised below, in the calling thread)
             turns.fail(error)
 
-    others = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(1, size)]
+    others = [threading.Thread(target=copy_context().run, args=(run, rank), daemon=True) for rank in range(1, size)]
     for thread in others:
         thread.start()
     run(0)

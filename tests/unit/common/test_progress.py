@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import embtrain
 from embtrain.common import progress
 from embtrain.common.types import Query
 from embtrain.data.catalogue import fetch
@@ -87,6 +90,24 @@ def test_it_is_shown_with_rate_and_remaining_time_and_not_if_quiet(
     monkeypatch.setattr(progress, "quiet", True)
     action(tmp_path)
     assert capsys.readouterr().err == ""
+
+
+def test_silence_ends_with_its_block_and_is_that_of_one_thread(monkeypatch: pytest.MonkeyPatch,
+                                                                capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "quiet", False)
+    with embtrain.silence():
+        progress.print_line("inside")
+        with embtrain.silence(active=False):
+            progress.print_line("inside of two")
+        other = threading.Thread(target=progress.print_line, args=("other thread",))
+        other.start()
+        other.join()
+    with embtrain.silence(active=False):
+        progress.print_line("not active")
+    with contextlib.suppress(ValueError), embtrain.silence():
+        raise ValueError
+    progress.print_line("after")
+    assert capsys.readouterr().err.splitlines() == ["other thread", "not active", "after"]
 
 
 def test_the_first_line_comes_after_three_seconds_and_the_next_after_ten(monkeypatch: pytest.MonkeyPatch,

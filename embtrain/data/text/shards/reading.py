@@ -81,7 +81,7 @@ def working_in(folder: Path | None) -> Iterator[None]:
     try:
         is_noted = False
         while not try_lock(handle):
-            if not is_noted and not progress.quiet:
+            if not is_noted and not progress.is_quiet():
                 terminal.note(f"{folder}: waiting for another process that reads this text")
             is_noted = True
             time.sleep(_POLL)
