@@ -7,7 +7,7 @@ config/       layers of YAML merged into one typed tree
 traits.py     records of what sources and losses need and offer
 registry.py   finds models, sources and losses by name
 optimizers/   PyTorch's optimizers, and their state for larger tables
-files.py      atomic writes, locks, run folders, JSON
+files.py, output_paths.py  atomic writes, locks, run folders, JSON; checks of paths to be written
 json_records.py  converts records to JSON and back, with a check of every value
 shipped.py    recipes and configurations shipped with the package
 machine.py    memory of the machine and of this process

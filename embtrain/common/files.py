@@ -23,6 +23,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.output_paths import (
+    check_output_file as check_output_file,
+    check_output_folder as check_output_folder,
+    check_plain,
+    existing_part as existing_part,
+    resolve_output_link as resolve_output_link,
+)
+from embtrain.common.terminal import json_escaped
 
 MAX_JSON_BYTES = 16 << 20  # bytes
 TEMPORARY_SUFFIX = ".embtrain.part"  # suffix of the hidden names of unfinished files and folders
@@ -38,7 +46,7 @@ def write_atomically(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     path = Path(path)
     temporary = None
     try:
-        _check_plain(path, str(path), follow=False)
+        check_plain(path, str(path), follow=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
         handle, temporary = _create_locked(
@@ -59,45 +67,6 @@ def write_atomically(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-
-
-def check_output_folder(folder: Path, flag: str = "--out") -> None:
-    """Raise UsageError or ResourceError if the output folder cannot be created. Creates nothing."""
-    existing = existing_part(folder)
-    if not existing.is_dir():
-        raise UsageError(f"{flag}: {folder}: {existing} is not a folder; choose another")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ResourceError(f"{flag}: {folder}: {existing} is not writable; choose another")
-
-
-def existing_part(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    return next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
-
-
-def check_output_file(path: Path, flag: str = "--out") -> Path:
-    """Check the same for an output file and return its path, links resolved."""
-    if path.is_dir():
-        raise UsageError(f"{flag}: {path}: is a folder; give a file")
-    path = resolve_output_link(path, flag)
-    check_output_folder(path.parent, flag)
-    return path
-
-
-def resolve_output_link(path: Path, flag: str = "--out") -> Path:
-    """Return the path to write for `path`: the target of a link. Raises UsageError for a device, pipe or socket."""
-    _check_plain(path, f"{flag}: {path}", follow=True)
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
-
-
-def _check_plain(path: Path, place: str, follow: bool) -> None:
-    """Raise UsageError for a device, a pipe or a socket, which a rename would replace by a file."""
-    try:
-        mode = os.stat(path, follow_symlinks=follow).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
-        raise UsageError(f"{place}: is a device, a pipe or a socket; give a regular file")
 
 
 @contextlib.contextmanager
@@ -166,13 +135,13 @@ def resume_command(folder: Path) -> str:
     return shlex.join(["embtrain", "resume", as_argument(folder)])
 
 
-def check_exists(path: Path, kind: str = "a run folder") -> None:
-    """Raise DataError with the nearest run if a path that should be `kind` does not exist."""
+def check_exists(path: Path, kind: str = "a run folder", may_be_run: bool = True) -> None:
+    """Raise DataError if a path that should be `kind` does not exist, with the nearest run if it may be one."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise DataError(f"{path}: file or folder not found{_nearest_run(path)}; give {kind}; `embtrain fit --out DIR` "
-                        "creates one") from None
+        near, remedy = (_nearest_run(path), "; `embtrain fit --out DIR` creates one") if may_be_run else ("", "")
+        raise DataError(f"{path}: file or folder not found{near}; give {kind}{remedy}") from None
     except OSError:
         return  # the reason is reported when the path is opened
 
@@ -222,8 +191,11 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:
-    """Write JSON atomically. Raises ValueError for NaN or infinity, which the caller must write as null."""
-    write_text(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    """Write JSON atomically. Raises ValueError for NaN or infinity, which the caller must write as null.
+
+    Characters that UTF-8 cannot encode are escaped: a file name in a corpus may contain some.
+    """
+    write_text(path, json_escaped(json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)) + "\n")
 
 
 def read_json(path: str | os.PathLike, max_bytes: int = MAX_JSON_BYTES) -> Any:

@@ -5,7 +5,7 @@
 
 A query of several fields, as `QueryNames.fields` lists them, takes several columns, and a list of names in JSON. The
 candidates of a query need not follow each other, and the weights of equal lines are added. Lines with an unknown query,
-and unknown candidates, are left out and counted in a warning.
+unknown candidates and comments are left out and counted in a warning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from embtrain.common.candidate_lists import CandidateLists
 from embtrain.common.config.layers import describe_value
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.data.storage.containers import Source, sources, without_packing
-from embtrain.data.storage.lines import is_comment, read_nonblank_lines
+from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
 
 _log = logging.getLogger("embtrain")
 
@@ -55,11 +55,11 @@ def read(path: Path, names: QueryNames, candidates: Mapping[str, int]) -> Candid
     Warns of unknown names. DataError also if no line has a known query with a known candidate.
     """
     keys, ids, weights = array.array("q"), array.array("q"), array.array("d")
-    unknown_queries, unknown_candidates = _Unknown(), _Unknown()
+    unknown_queries, unknown_candidates, comments = _Unknown(), _Unknown(), Comments()
     fields: Sequence[str] | None = None
     found: Sequence[tuple[int, ...]] | None = None
     for source in sources([path], lambda name: True):
-        for place, query, listed, query_weights in _entries(source, names.fields):
+        for place, query, listed, query_weights in _entries(source, names.fields, comments):
             if query != fields:                                       # lines of one query usually follow each other
                 fields = query
                 try:
@@ -85,6 +85,8 @@ def read(path: Path, names: QueryNames, candidates: Mapping[str, int]) -> Candid
         raise DataError(f"{path}: has no line with a known query and a known candidate"
                         f"{problems and f' ({problems})'}; give lines {_example(names.fields)}, in the names of the "
                         "corpus")
+    for line in comments.warnings():
+        _log.warning("%s", line)
     if problems:
         _log.warning("%s: left out: %s", path, problems)
     return CandidateLists.from_entries(names.columns, np.frombuffer(keys, np.int64).reshape(-1, len(names.columns)),
@@ -105,16 +107,17 @@ class _Unknown:
         return f"{self.n:,} unknown {kind}, first {self.first}" if self.n else ""
 
 
-def _entries(source: Source, fields: Sequence[str]) -> Iterator[Entry]:
+def _entries(source: Source, fields: Sequence[str], comments: Comments) -> Iterator[Entry]:
     is_json = without_packing(source.name).lower().endswith(JSON_SUFFIXES)
-    return _objects(source, len(fields)) if is_json else _tsv(source, fields)
+    return _objects(source, len(fields)) if is_json else _tsv(source, fields, comments)
 
 
-def _tsv(source: Source, fields: Sequence[str]) -> Iterator[Entry]:
+def _tsv(source: Source, fields: Sequence[str], comments: Comments) -> Iterator[Entry]:
     n = len(fields)
     for number, line in read_nonblank_lines(source, MAX_LINE, "is it a table of candidates?"):
         names, place = [name.strip() for name in line.split("\t")], f"{source.name}:{number}"
         if len(names) not in (n + 1, n + 2) and is_comment(line):
+            comments.add(place)
             continue
         if len(names) not in (n + 1, n + 2) or not all(names[:n + 1]):
             raise DataError(f"{place}: {line[:80]!r}: should be {_example(fields)}")

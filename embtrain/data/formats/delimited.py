@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import Source
+from embtrain.data.storage.encoding import encoding_hint
 from embtrain.data.storage.lines import Comments, is_comment, read_lines
+from embtrain.data.storage.skipped import Skipped, counted
 
 MAX_LINE = 1 << 16  # bytes of a line, and characters of a CSV record
 Delimiter = Literal["tab", "comma", "space"]
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "space": None}
 _BREAK = re.compile(r"\s*[\t\n\r]\s*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass
@@ -32,15 +35,15 @@ class ParseNotes:
     """Skipped comments and changed fields of a reader, over all files."""
 
     comments: Comments = field(default_factory=Comments)
-    breaks: int = 0        # fields with a line break or a tab, each of which is read as a blank
-    first: str = ""        # place of the first of them
+    breaks: Skipped = field(default_factory=Skipped)  # fields with a line break or a tab, which is read as a blank
 
     def warnings(self) -> tuple[str, ...]:
         """Return a warning for each kind of note."""
-        if not self.breaks:
+        if not self.breaks.n:
             return self.comments.warnings()
-        return (*self.comments.warnings(), f"{self.first}: line breaks and tabs inside {self.breaks:,} quoted names "
-                                           "are read as one space each")
+        names = counted(self.breaks.n, "quoted name", "quoted names")
+        return (*self.comments.warnings(), f"{self.breaks.first}: line breaks and tabs inside {names} are read as one "
+                                           "space each")
 
 
 def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes: ParseNotes
@@ -48,7 +51,7 @@ def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes:
     """Yield (number of the first line, that line, stripped fields) of each record that is not blank.
 
     n: expected number of fields. hint: end of the error for a line that is too long. Raises DataError for a line or a
-    quoted field that is too long, and for unmatched quotes. notes: updated.
+    quoted field that is too long, for unmatched quotes, and for a control character in a field. notes: updated.
     """
     separator = SEPARATORS[delimiter]
 
@@ -57,14 +60,16 @@ def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes:
 
     def is_left_out(number: int, line: str) -> bool:
         if is_comment(line) and (separator is None or len(line.split(separator)) != n):
-            notes.comments.add(source, number)
+            notes.comments.add(f"{source.name}:{number}")
             return True
         return not line.strip()
 
     if delimiter != "comma":
         for number, line in lines():
             if not is_left_out(number, line):
-                yield number, line, [name.strip() for name in line.split(separator)]
+                names = [name.strip() for name in line.split(separator)]
+                refuse_control(f"{source.name}:{number}", names)
+                yield number, line, names
         return
     record_lines: list[tuple[int, str]] = []                 # lines of the current record
 
@@ -97,8 +102,18 @@ def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes:
         for i, name in enumerate(names):
             if _BREAK.search(name):
                 names[i] = _BREAK.sub(" ", name)
-                notes.breaks, notes.first = notes.breaks + 1, notes.first or f"{source.name}:{record_lines[0][0]}"
+                notes.breaks.add(f"{source.name}:{record_lines[0][0]}")
+        refuse_control(f"{source.name}:{record_lines[0][0]}", names)
         yield record_lines[0][0], record_lines[0][1], names
+
+
+def refuse_control(where: str, names: Sequence[str]) -> None:
+    """Raise DataError if a name contains a control character. where: FILE:LINE."""
+    if match := _CONTROL.search("".join(names)):
+        hint = f", or, if the file is UTF-16, {encoding_hint(match[0].encode())}" if match[0] == "\0" else ""
+        name = next(name for name in names if match[0] in name)
+        raise DataError(f"{where}: {name[:80]!r}: contains the control character U+{ord(match[0]):04X}; remove "
+                        f"it{hint}")
 
 
 def split_fields(line: str, delimiter: Delimiter) -> list[str]:

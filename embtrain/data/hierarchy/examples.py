@@ -6,6 +6,7 @@ of an epoch. The content of a block depends only on (seed, epoch, block).
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,16 +21,18 @@ from torch import Tensor
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.types import Batch
-from embtrain.data.hierarchy import store, wordnet, wordnet_yaml
+from embtrain.data.hierarchy import closure, store, wordnet, wordnet_yaml
 from embtrain.data.hierarchy.files import ConceptsByWord, RawHierarchy, find_split_files, read_split, read_table
 from embtrain.data.hierarchy.splits import HierarchySplit, split
 from embtrain.data.hierarchy.store import StoredHierarchy
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.storage.cache import cache_location, load_or_build_arrays
 from embtrain.data.storage.containers import fingerprint
+from embtrain.data.storage.skipped import Skipped
 
 HYPERNYM, HYPONYM = 0, 1  # Batch.slot: the open end
 _ORDER, _SLOT = range(2)
+_log = logging.getLogger("embtrain")
 
 
 class PairsConfig(Section):
@@ -91,6 +94,8 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
     key, folder = cache_location(cache, name, "hierarchy", {"content": content, **settings})
     stored = store.from_arrays(load_or_build_arrays(folder, key, lambda: store.to_arrays(
         _split(read(), config, settings["root"], name))))
+    for line in stored.warnings:
+        _log.warning("%s", line)
     counts = {"concepts": len(stored.concepts), "pairs read": stored.read, "train": len(stored.split.train),
               **{part: len(held_out) for part, held_out in stored.split.held.items()}}
     return Hierarchy(stored.concepts, stored.split,
@@ -115,7 +120,20 @@ def _split(raw: RawHierarchy, config: PairsConfig, root: str | None, name: str) 
         config.split_seed,
         name,
     )
-    return StoredHierarchy(raw.concepts, raw.words, pairs_split, len(raw.pairs))
+    warnings = raw.warnings if config.protocol == "given" else raw.warnings + _repeated_line(raw, name)
+    return StoredHierarchy(raw.concepts, raw.words, pairs_split, len(raw.pairs), warnings)
+
+
+def _repeated_line(raw: RawHierarchy, name: str) -> tuple[str, ...]:
+    """Return a warning of the pairs that repeat an earlier one; empty without any."""
+    n = len(raw.concepts)
+    if not (n_repeated := len(raw.pairs) - len(closure.unique_pairs(raw.pairs, n))):
+        return ()
+    first = np.unique(raw.pairs[:, 0] * n + raw.pairs[:, 1], return_index=True)[1]
+    u, v = raw.pairs[np.setdiff1d(np.arange(len(raw.pairs)), first)[0]].tolist()
+    example = f"(for example {raw.concepts[u][:40]!r}, {raw.concepts[v][:40]!r})"
+    return Skipped(n_repeated, name).lines(f"pair repeats an earlier one {example} and counts once",
+                                           f"pairs repeat earlier ones {example} and count once")
 
 
 def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
@@ -124,6 +142,7 @@ def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
         return fingerprint(where, wordnet_yaml.is_source_file), lambda: wordnet_yaml.read(where)
     if wordnet.is_database(where):
         return wordnet.content(where[0]), lambda: wordnet.read(where[0])
+    folder = where[0].parent
     if len(where) == 1 and where[0].is_dir():
         folder = where[0]
         try:
@@ -134,8 +153,8 @@ def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
     if parts:
         return fingerprint(list(parts.values()), lambda name: True), lambda: read_split(parts)
     if len(where) != 1:
-        raise DataError(f"{where[0].parent if where else 'the folder'}: contains no pairs: neither WordNet's "
-                        f"{wordnet.DATA} nor a split's .vocab; give the path of the file of pairs")
+        raise DataError(f"{folder}: contains no pairs: neither WordNet's {wordnet.DATA} nor a split's .vocab; give the "
+                        "path of the file of pairs")
     return fingerprint(where, lambda name: True), lambda: read_table(where[0])
 
 

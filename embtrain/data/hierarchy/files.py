@@ -16,7 +16,6 @@ Repeated pairs are kept: the protocol decides how to treat them.
 from __future__ import annotations
 
 import itertools
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,8 +34,6 @@ MARKS: tuple[Delimiter, ...] = ("comma", "semicolon")     # between two names, i
 LOWER_COLUMNS = frozenset({"hyponym", "child", "narrower", "word1", "source", "concept"})
 UPPER_COLUMNS = frozenset({"hypernym", "parent", "broader", "word2", "target", "kind"})
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
-
-_log = logging.getLogger("embtrain")
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,7 @@ class RawHierarchy:
     direct: bool = True  # the pairs are the direct ones, chosen by the hierarchy's authors
     published: PublishedSplit | None = None
     words: ConceptsByWord = field(default_factory=dict)  # words listed in a concept, also if it is not named after them
+    warnings: tuple[str, ...] = ()                       # of skipped and doubtful lines
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -72,7 +70,7 @@ def read_table(path: Path) -> RawHierarchy:
     the first line that occur in no other are only warned of. Raises DataError for a malformed line, and if the columns
     are named in the other order.
     """
-    ids, pairs = dict[str, int](), list[tuple[int, int]]()
+    ids, pairs, warnings = dict[str, int](), list[tuple[int, int]](), list[str]()
     delimiter = _delimiter([line for _, line in itertools.islice(lines(path), MAX_SAMPLE_LINES)])
     first = 0                                                     # number of the line of the first pair
     for number, line in lines(path):
@@ -90,15 +88,15 @@ def read_table(path: Path) -> RawHierarchy:
         if left in UPPER_COLUMNS and right in LOWER_COLUMNS:
             raise DataError(f"{path}:{first}: the columns are {left} and {right}; put the {right} into the first one")
         if left in LOWER_COLUMNS and right in UPPER_COLUMNS:
-            _log.warning("%s:%d: %r and %r are names of columns and are skipped", path, first, *names)
+            warnings.append(f"{path}:{first}: {names[0]!r} and {names[1]!r} are names of columns and are skipped")
             ids = {name: id - 2 for name, id in ids.items() if id > 1}
             pairs = [(u - 2, v - 2) for u, v in pairs[1:]]
         else:
-            _log.warning("%s:%d: %r and %r occur in no other pair; remove the line if they are names of columns", path,
-                         first, *names)
+            warnings.append(f"{path}:{first}: {names[0]!r} and {names[1]!r} occur in no other pair; remove the line if "
+                            "they are names of columns")
     if not pairs:
         raise DataError(f"{path}: contains no pairs")
-    return RawHierarchy(list(ids), np.array(pairs, np.int64), direct=False)
+    return RawHierarchy(list(ids), np.array(pairs, np.int64), direct=False, warnings=tuple(warnings))
 
 
 def _not_a_pair(line: str, delimiter: Delimiter) -> str:

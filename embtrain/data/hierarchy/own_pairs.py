@@ -10,6 +10,7 @@ list it. Pairs with an unknown word are dropped and counted.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
 LABEL = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "1.0": 1.0, "0.0": 0.0}
+_log = logging.getLogger("embtrain")
 GoldKind = Literal["positives", "labels", "scores"]
 
 
@@ -58,6 +60,9 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
                 raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields "
                                 f"separated by {form.delimiter}s, two concepts first")
             if header or (gold_column is None and not rows and _is_header(fields, index, senses)):
+                if not header:
+                    _log.warning("%s:%d: %r and %r are names of columns and are skipped", source.name, number,
+                                 *fields[:2])
                 header = False
                 continue
             rows.append(

@@ -28,6 +28,7 @@ from embtrain.data.labels.sparse import Csr, Documents, DocumentsBuilder, Docume
 from embtrain.data.labels.synthetic import PlantedConfig
 from embtrain.data.storage.cache import cache_location, load_or_build_arrays, settings_key
 from embtrain.data.storage.containers import Source, without_packing
+from embtrain.data.storage.skipped import Skipped, counted
 from embtrain.data.text.windows import WindowBatch
 
 _ORDER, _CHOICE = range(2)  # one random stream per use
@@ -111,6 +112,10 @@ def _load_cached(cache: Path | None, name: str, key: dict[str, Any], build: Any,
     documents = Documents.from_arrays(load_or_build_arrays(folder, digest, lambda: build().arrays()))
     counts = {"documents": len(documents.labels), "labels": documents.n_labels, "features": documents.n_features,
               "entries": len(documents.features.index), "without labels": int((documents.labels.size() == 0).sum())}
+    unlabelled = Skipped(counts["without labels"], name)
+    for line in documents.warnings + unlabelled.lines("document has no label and is skipped",
+                                                      "documents have no label and are skipped"):
+        _log.warning("%s", line)
     return documents, {"name": name, "sha256": key["content"], "settings": key, "counts": counts}
 
 
@@ -162,7 +167,8 @@ def _read(where: list[Path], files: Inventory, reader: str, config: LabelsConfig
     valid, test = (np.concatenate([np.zeros(0, np.int64), *(np.arange(*bounds) for bounds in part)])
                    for part in (builder.valid, builder.test))
     return Documents(builder.features.csr(), builder.labels.csr(), builder.n_features, builder.n_labels,
-                     _test_documents(split, test, len(builder), str(where[0])), builder.names, valid)
+                     _test_documents(split, test, len(builder), str(where[0])), builder.names, valid,
+                     builder.warnings())
 
 
 def count_repeated(documents: Documents, parts: DocumentSplit) -> int:
@@ -193,8 +199,8 @@ def _test_documents(split: dict[str, np.ndarray], test: np.ndarray, n: int, wher
             f"of {n:,}; list each at most once, and give no test file"
         )
     if len(listed) < n:
-        _log.warning("%s: %d documents are in neither split file and are used for training", where,
-                     n - len(listed))
+        _log.warning("%s: %s in neither split file and used for training", where,
+                     counted(n - len(listed), "document is", "documents are"))
     return np.sort(split["test"])
 
 

@@ -26,8 +26,10 @@ from pydantic import Field
 
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError
+from embtrain.common.terminal import plain
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.storage.cache import pack_lines, unpack_lines
+from embtrain.data.storage.skipped import Skipped
 
 MAX_ID = 2**31 - 1           # ids are int32
 MAX_UNSUPPORTED = 3_000_000  # labels, or features, that a header may always claim
@@ -118,6 +120,7 @@ class DocumentsBuilder:
     n_labels: int = 0
     names: list[str] | None = None  # names of the labels
     has_no_header: bool = False     # the shape follows the largest ids, and may grow
+    repeated: Skipped = field(default_factory=Skipped)  # documents that repeat a label or a feature
 
     def __len__(self) -> int:
         return len(self.features.start) - 1
@@ -140,9 +143,17 @@ class DocumentsBuilder:
         self.n_features, self.n_labels, self.has_no_header = n_features, n_labels, True
 
     def append(self, where: str, labels: np.ndarray, index: np.ndarray, value: np.ndarray) -> None:
-        """Append one document; see `merge_features`."""
-        self.labels.append(np.unique(labels))
-        self.features.append(*merge_features(where, index, value))
+        """Append one document; see `merge_features`. A repeated label counts once."""
+        distinct, merged = np.unique(labels), merge_features(where, index, value)
+        if len(distinct) < len(labels) or len(merged[0]) < len(index):
+            self.repeated.add(where)
+        self.labels.append(distinct)
+        self.features.append(*merged)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return a warning of the documents that repeat a label or a feature; empty without any."""
+        once = "a label, which counts once, or a feature, whose values are added"
+        return self.repeated.lines(f"document repeats {once}", f"documents repeat {once}")
 
 
 def merge_features(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -172,6 +183,7 @@ class Documents:
     test: np.ndarray                 # (T,) int64  predefined test documents; may be empty
     names: list[str] | None = None   # names of the labels; None: their numbers
     valid: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (·,) int64  the same for validation
+    warnings: tuple[str, ...] = ()   # of the reading
 
     def check_claims(self, where: str) -> None:
         """Check the counts of a header against the documents. DataError if they claim far more.
@@ -191,18 +203,20 @@ class Documents:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the documents as named arrays, for the cache."""
         assert self.features.value is not None
+        warnings = {"warnings": pack_lines(map(plain, self.warnings))} if self.warnings else {}
         return {"features.start": self.features.start, "features.index": self.features.index,
                 "features.value": self.features.value, "labels.start": self.labels.start,
                 "labels.index": self.labels.index, "test": self.test, "valid": self.valid,
                 "shape": np.array([self.n_features, self.n_labels], np.int64),
-                "names": pack_lines(self.names or ())}
+                "names": pack_lines(self.names or ()), **warnings}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
         """Rebuild documents from `arrays`."""
         return cls(Csr(arrays["features.start"], arrays["features.index"], arrays["features.value"]),
                    Csr(arrays["labels.start"], arrays["labels.index"]), int(arrays["shape"][0]),
-                   int(arrays["shape"][1]), arrays["test"], unpack_lines(arrays["names"]) or None, arrays["valid"])
+                   int(arrays["shape"][1]), arrays["test"], unpack_lines(arrays["names"]) or None, arrays["valid"],
+                   tuple(unpack_lines(arrays.get("warnings", np.zeros(0, np.uint8)))))
 
 
 @dataclass(frozen=True)

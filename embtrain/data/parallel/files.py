@@ -51,6 +51,11 @@ class ParallelLayout:
     parts: CorpusParts | None = None  # the recipe's rules for held-out files
     pieces: Pieces = "auto"           # kind of word pieces
 
+    def __post_init__(self) -> None:
+        if self.source is not None and self.source == self.target:
+            raise UsageError(f"translation.target: {self.target}: is the source language too; set translation.source "
+                             "and translation.target to two languages")
+
 
 @dataclass
 class ParallelLines:

@@ -26,6 +26,7 @@ from typing import IO, Any, cast
 
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.files import sha256
+from embtrain.common.output_paths import is_run_folder
 from embtrain.data.storage.known_files import recall
 
 MAX_RATIO = 200
@@ -161,11 +162,6 @@ def _raise_unreadable(error: OSError) -> None:
     """Raise the error of a folder that cannot be listed; os.walk would treat it as empty."""
     with damage_as_data_error(error.filename):
         raise error
-
-
-def is_run_folder(folder: Path) -> bool:
-    """Return whether a folder is a run: runs are often stored next to their data, and are not data."""
-    return all((folder / name).is_file() for name in ("config.yaml", "identity.json"))
 
 
 def is_archive(name: str) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from embtrain.common.errors import DataError
 from embtrain.common.progress import tracked
 from embtrain.data.storage import encoding
 from embtrain.data.storage.containers import Source
+from embtrain.data.storage.skipped import Skipped
 
 MAX_LINE = 1 << 20  # bytes
 
@@ -50,21 +50,11 @@ def is_comment(line: str) -> bool:
     return bool(mark) and (not mark[0].strip("#") or not mark[0].strip("%"))
 
 
-@dataclass
-class Comments:
+class Comments(Skipped):
     """Number of comment lines that a reader skipped, and the place of the first."""
-
-    n: int = 0
-    first: str = ""
-
-    def add(self, source: Source, number: int) -> None:
-        """Count the comment at line `number` of `source`."""
-        self.n, self.first = self.n + 1, self.first or f"{source.name}:{number}"
 
     def warnings(self) -> tuple[str, ...]:
         """Return the warning; empty if no line was skipped."""
-        if not self.n:
-            return ()
-        lines = "1 line begins" if self.n == 1 else f"{self.n:,} lines begin"
-        return (f"{self.first}: {lines} with a comment mark and a space (`# `, `% `) and "
-                f"{'is' if self.n == 1 else 'are'} skipped as {'a comment' if self.n == 1 else 'comments'}",)
+        with_mark = "with a comment mark and a space (`# `, `% `) and"
+        return self.lines(f"line begins {with_mark} is skipped as a comment",
+                          f"lines begin {with_mark} are skipped as comments")

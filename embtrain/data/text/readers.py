@@ -104,7 +104,7 @@ def _read_stream(source: Source, reader: Reader, tally: Tally, options: TextRead
         kind = detect.detect_format(source.name, head, options.section)
     match kind:
         case "wiki":
-            yield from _read_wiki(source)
+            yield from _read_wiki(source, tally)
         case "tei":
             yield TextDocument(source.name, kind, read_body_text(source))
         case "wikiextractor":
@@ -246,19 +246,26 @@ def _read_wikiextractor(source: Source, tally: Tally) -> Iterator[TextDocument]:
                             "WikiExtractor")
 
 
-def _read_wiki(source: Source) -> Iterator[TextDocument]:
+def _read_wiki(source: Source, tally: Tally) -> Iterator[TextDocument]:
+    """Yield the articles of a dump; a page that is skipped is counted."""
+    for title, text in _articles(source):
+        if text:
+            yield TextDocument(f"{source.name}#{title}", "wiki", iter([text]))
+        else:
+            tally.skip_page(source.name)
+
+
+def _articles(source: Source) -> Iterator[tuple[str, str]]:
+    """Yield the result of `_article` for each page, by several processes if the dump is large."""
     pages = _pages(source)
     if source.size < PARALLEL_BYTES:
-        kept = map(_article, pages)
-        yield from (TextDocument(f"{source.name}#{title}", "wiki", iter([text])) for title, text in kept if text)
+        yield from map(_article, pages)
         return
     from gensim.corpora.wikicorpus import init_to_ignore_interrupt
 
     with multiprocessing.Pool(min(4, multiprocessing.cpu_count()), init_to_ignore_interrupt) as pool:
         while group := list(itertools.islice(pages, 256)):  # imap would read ahead through the whole dump
-            for title, text in pool.imap(_article, group, chunksize=8):
-                if text:
-                    yield TextDocument(f"{source.name}#{title}", "wiki", iter([text]))
+            yield from pool.imap(_article, group, chunksize=8)
 
 
 def _pages(source: Source) -> Iterator[tuple[str, str]]:

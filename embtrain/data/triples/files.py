@@ -21,18 +21,26 @@ from typing import Literal
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.formats.delimited import MAX_LINE, SEPARATORS, Delimiter, ParseNotes, read_records, split_fields
+from embtrain.data.formats.delimited import (
+    MAX_LINE,
+    SEPARATORS,
+    Delimiter,
+    ParseNotes,
+    read_records,
+    refuse_control,
+    split_fields,
+)
 from embtrain.data.formats.running_text import data_verdict
 from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.storage.containers import Source, without_packing
 from embtrain.data.storage.lines import read_nonblank_lines
+from embtrain.data.storage.skipped import Skipped
 from embtrain.data.triples import ntriples
 
 EXPECTED_FILES = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of these"
 _TABLES = re.compile(r"(?:^|[._-])(entity|relation)2id(?=[._-]|$)", re.IGNORECASE)
 _NOT_TRIPLES = "this is not a file of triples"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 _log = logging.getLogger("embtrain")
 
@@ -119,7 +127,7 @@ def _read_names(files: Inventory, layout: TripleLayout) -> RawTriples:
         ):
             if row == 0 and layout.header:
                 continue
-            if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
+            if len(fields) != 3 or not all(fields):
                 raise DataError(f"{source.name}:{number}: expected {', '.join(layout.columns)}, three names separated "
                                 f"by {layout.delimiter}s, found {line[:80]!r}{'' if rows else _format_hint(line)}")
             rows.append(entities.setdefault(fields[head], len(entities)))
@@ -129,36 +137,39 @@ def _read_names(files: Inventory, layout: TripleLayout) -> RawTriples:
                 first[f"{source.name}:{number}"] = rows[-3], rows[-2], rows[-1]
     _warn_of_headers(raw, first)
     raw.entities, raw.relations = list(entities), list(relations)
-    raw.warnings = passed.warnings() + tuple(
-        f"{name}: is skipped, because files of names need no table of ids; if the triples are ids, set "
-        "triples.format=openke"
-        for name in tables
-    )
+    raw.warnings = passed.warnings() + _table_lines(tables)
     return raw
+
+
+def _table_lines(tables: list[str]) -> tuple[str, ...]:
+    """Return a warning of each table of ids that a reader of names does not need."""
+    return tuple(f"{name}: is skipped, because files of names need no table of ids; if the triples are ids, set "
+                 "triples.format=openke" for name in tables)
 
 
 def _read_ntriples(files: Inventory, layout: TripleLayout) -> RawTriples:
     raw = RawTriples()
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
-    literals, first = 0, ""
+    literals, tables = Skipped(), list[str]()
     for source, part in files.sources():
         if part not in PARTS:
+            tables.append(source.name)
             continue
         rows = raw.parts.setdefault(part, array("q"))
         for statement in ntriples.statements(source):
             if statement.is_literal:
-                literals, first = literals + 1, first or f"{source.name}:{statement.number}"
+                literals.add(f"{source.name}:{statement.number}")
                 if layout.literals == "drop":
                     continue
             rows.append(entities.setdefault(statement.subject, len(entities)))
             rows.append(relations.setdefault(statement.predicate, len(relations)))
             rows.append(entities.setdefault(statement.object, len(entities)))
     raw.entities, raw.relations = list(entities), list(relations)
-    if literals:
-        kept = "kept, each literal as an entity" if layout.literals == "keep" else "removed"
-        raw.warnings = (f"{first}: {literals:,} triples have a literal as their object and are {kept} "
-                        "(triples.literals)",)
+    kept = "kept, each literal as an entity" if layout.literals == "keep" else "removed"
+    raw.warnings = literals.lines(f"triple has a literal as its object and is {kept} (triples.literals)",
+                                  f"triples have a literal as their object and are {kept} (triples.literals)"
+                                  ) + _table_lines(tables)
     return raw
 
 
@@ -218,7 +229,8 @@ def _table(source: Source, lines: Iterator[tuple[int, str]]) -> list[str]:
     for number, line in lines:
         name, _, id = line.replace("\t", " ").strip().rpartition(" ")
         name = name.strip()
-        if not name or not _is_id(id) or _CONTROL.search(name) or int(id) in names:
+        refuse_control(f"{source.name}:{number}", [name])
+        if not name or not _is_id(id) or int(id) in names:
             raise DataError(f"{source.name}:{number}: expected a name and a unique id, found {line[:80]!r}")
         names[int(id)] = name
     if names and max(names) != len(names) - 1:

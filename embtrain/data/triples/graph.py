@@ -22,6 +22,7 @@ from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
+from embtrain.data.storage.skipped import counted
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.triples import files as triple_files
 from embtrain.data.triples.files import COLUMNS, Column, Format, TripleLayout
@@ -115,13 +116,15 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
     for line in encoded.warnings:
         _log.warning("%s", line)
     avoided = "; triples.split: transductive avoids them" if split_off and config.split == "random" else ""
-    for fact, words in (("repeated", "triples occur twice in their split and are used once"),
-                        ("seen", "held-out triples are also training triples"),
-                        ("unseen", "held-out triples have an entity or a relation that does not occur in training and "
-                                   f"are {'kept' if config.unseen == 'keep' else 'removed'} "
-                                   f"(triples.unseen){avoided}")):
+    unseen = "an entity or a relation that does not occur in training and"
+    kept = f"{'kept' if config.unseen == 'keep' else 'removed'} (triples.unseen){avoided}"
+    for fact, one, several in (
+            ("repeated", "triple occurs twice in its split and is used once",
+             "triples occur twice in their split and are used once"),
+            ("seen", "held-out triple is also a training triple", "held-out triples are also training triples"),
+            ("unseen", f"held-out triple has {unseen} is {kept}", f"held-out triples have {unseen} are {kept}")):
         if facts[fact]:
-            _log.warning("%s: %s %s", name, f"{facts[fact]:,}", words)
+            _log.warning("%s: %s", name, counted(facts[fact], one, several))
     for part in PARTS[1:]:
         if not facts[part] and files.has(part):
             _log.warning("%s: the %s split contains no triples, so it is not evaluated", name, part)

@@ -49,20 +49,21 @@ def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wor
             after = end + 1 + 4 * D
             if end < 0 or len(buffer) < after:
                 raise DataError(
-                    f"{where}: the file ends inside it: it is truncated, or line 1 declares too much{limit_hint(i)}"
+                    f"{where}: the file ends inside it: it is truncated, or line 1 declares too much"
+                    f"{limit_hint(i, reading)}"
                 )
             newline = buffer[after:after + 1] == b"\n" if i == 0 else newline
-            _refuse_blank(buffer, begin, end, D, newline if i else None, i + 1 == V, reading.codec, where)
-            word, row = decode_word(buffer[begin:end], where, reading.codec), np.frombuffer(buffer, "<f4", D, end + 1)
+            _refuse_blank(buffer, begin, end, D, newline if i else None, i + 1 == V, reading, where)
+            word, row = decode_word(buffer[begin:end], where, reading), np.frombuffer(buffer, "<f4", D, end + 1)
             if not np.isfinite(row).all():
                 raise DataError(f"{where}: {word[:40]!r}: contains NaN or infinity")
             rows.add(word)[:] = row
             begin = after + (newline and buffer[after:after + 1] == b"\n")
         if not rows.is_complete:
             n = len(rows.words)
-            raise DataError(f"{path}: ends after {n:,} rows; line 1 declares {V:,}{limit_hint(n)}")
+            raise DataError(f"{path}: ends after {n:,} rows; line 1 declares {V:,}{limit_hint(n, reading)}")
         if reading.limit is None and buffer[begin:].strip(b"\n"):
-            raise DataError(f"{path}: continues after the {V:,} rows that line 1 declares{limit_hint(V)}")
+            raise DataError(f"{path}: continues after the {V:,} rows that line 1 declares{limit_hint(V, reading)}")
     return rows.result()
 
 
@@ -75,12 +76,13 @@ def _read(file: IO[bytes], n: int) -> bytes:
     return b"".join(parts)
 
 
-def _refuse_blank(buffer: bytes, begin: int, end: int, D: int, newline: bool | None, last: bool, codec: str, where: str
-                  ) -> None:
+def _refuse_blank(buffer: bytes, begin: int, end: int, D: int, newline: bool | None, last: bool, reading: ReadOptions,
+                  where: str) -> None:
     """Raise DataError if the word at buffer[begin:end] continues after its first blank.
 
     newline: whether one follows each row, None: not known yet. last: whether the header declares no further row.
     """
+    codec = reading.codec
     fits = _row_may_follow(buffer, end + 1 + 4 * D, newline, last, codec)
     later = end
     while (later := buffer.find(b" ", later + 1, begin + MAX_WORD)) >= 0:
@@ -89,7 +91,7 @@ def _refuse_blank(buffer: bytes, begin: int, end: int, D: int, newline: bool | N
         if len(buffer) < later + 1 + 4 * D or not _row_may_follow(buffer, later + 1 + 4 * D, newline, last, codec):
             continue
         if not fits or _is_usual(buffer, later + 1, D) > _is_usual(buffer, end + 1, D):
-            word = decode_word(buffer[begin:later], where, codec)
+            word = decode_word(buffer[begin:later], where, reading)
             raise DataError(f"{where}: {word[:40]!r}: a space inside the word, which this format cannot represent; "
                             "write the file again with _ instead, or as text")
     if newline and not fits and buffer[end + 1 + 4 * D:end + 2 + 4 * D] not in (b"\n", b""):

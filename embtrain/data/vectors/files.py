@@ -95,7 +95,7 @@ def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
             return "safetensors"
         if head.startswith(FASTTEXT_MAGIC):
             return "fasttext"
-        refuse_other_formats(path, head)
+        refuse_other_formats(path, head, reading)
         if not head.strip():
             raise DataError(f"{path}: is not a vector file: it is empty; fetch it again")
         first, _, rest = head.removeprefix(codecs.BOM_UTF8).partition(b"\n")
@@ -124,13 +124,13 @@ def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Words
             if rows.is_full:
                 if reading.limit is None:
                     raise DataError(
-                        f"{path}:{line.number}: more rows than the {V:,} that line 1 declares{limit_hint(V)}"
+                        f"{path}:{line.number}: more rows than the {V:,} that line 1 declares{limit_hint(V, reading)}"
                     )
                 break
-            _add_row(rows, line, D, f"a word and {D} numbers", reading.codec)
+            _add_row(rows, line, D, f"a word and {D} numbers", reading)
     if not rows.is_complete:
         raise DataError(
-            f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}{limit_hint(len(rows.words))}"
+            f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}{limit_hint(len(rows.words), reading)}"
         )
     return rows.result()
 
@@ -156,7 +156,7 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
         for line in _lines(path, file, 1):
             if rows.is_full:
                 break
-            _add_row(rows, line, D, f"a word and {D} numbers as in line 1", reading.codec)
+            _add_row(rows, line, D, f"a word and {D} numbers as in line 1", reading)
     if all("." in word and _parse_floats([word.encode()]) is not None for word in rows.words):
         raise DataError(f"{path}: its lines contain only numbers; begin each with its word")
     return rows.result()
@@ -170,9 +170,9 @@ def check_memory(path: Path, V: int, D: int, max_bytes: int) -> None:
                             f"{max_bytes:,} available")
 
 
-def limit_hint(n: int) -> str:
+def limit_hint(n: int, reading: ReadOptions) -> str:
     """Return the end of an error message: how to read the n valid rows."""
-    return f"; fetch it again, or add --limit {n} to read the first {n:,}" if n else "; fetch it again"
+    return "; fetch it again" if not n else f"; fetch it again, or {reading.limit_remedy(n)}"
 
 
 def parse_header(
@@ -194,19 +194,18 @@ def parse_header(
     # One letter, a blank, the values; the last newline may be missing.
     if n * (2 + min_value_bytes * D) - 1 > size and 4 * n * D > _SMALL:
         raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions, more than its {path.stat().st_size:,} "
-                        "bytes can contain; fetch it again, or read the first N rows with --limit N")
+                        f"bytes can contain; fetch it again, or {reading.limit_remedy('N')}")
     check_memory(path, n, D, max_bytes)
     return V, D
 
 
-def decode_word(word: bytes, where: str, codec: str = "utf-8") -> str:
+def decode_word(word: bytes, where: str, reading: ReadOptions = PLAIN) -> str:
     """Decode a word. DataError if it is empty, too long, not in the encoding, or has control characters."""
     try:
-        text = word.decode(codec)
+        text = word.decode(reading.codec)
     except UnicodeDecodeError as error:
-        expected, name = ("UTF-8", "e.g. latin-1") if codec == "utf-8" else (codec, "another one")
-        raise DataError(f"{where}: its word is not {expected}: {word[:40]!r}; give its encoding: --encoding "
-                        f"({name})") from error
+        expected = "UTF-8" if reading.codec == "utf-8" else reading.codec
+        raise DataError(f"{where}: its word is not {expected}: {word[:40]!r}; {reading.encoding_remedy()}") from error
     if not text or len(word) > MAX_WORD:
         raise DataError(f"{where}: its word is empty" if not text else f"{where}: its word is longer than {MAX_WORD:,}")
     if _CONTROL.search(text.encode("utf-8", "surrogatepass")):
@@ -229,7 +228,7 @@ def is_text(text: bytes, codec: str, is_complete: bool = False) -> bool:
     return True
 
 
-def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str) -> None:
+def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, reading: ReadOptions) -> None:
     """Append the word and the values of a line."""
     where = f"{rows.path}:{line.number}"
     word, *values = line.text.rsplit(None, D)
@@ -239,11 +238,11 @@ def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, codec: str
     parts = word.split()
     is_number = len(parts) > 1 and _parse_floats(parts[-1:]) is not None and not by_tab
     n = len(rows.words)
-    cut = f"; the file ends inside this line{limit_hint(n)}" if line.is_cut else ""
+    cut = f"; the file ends inside this line{limit_hint(n, reading)}" if line.is_cut else ""
     if len(values) != D or is_number:
         raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut}")
     try:
-        text = decode_word(word.lstrip(b" "), where, codec)
+        text = decode_word(word.lstrip(b" "), where, reading)
         _fill_row(rows.add(text), values, where)
     except DataError as error:
         raise DataError(f"{error}{cut}") from error

@@ -18,7 +18,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -55,10 +55,15 @@ _OTHERS = (
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options for reading a file of vectors. limit: maximal number of rows, None: all. encoding: of the words."""
+    """Options for reading a file of vectors.
+
+    limit: maximal number of rows, None: all. encoding: of the words. are_options: the caller has the options --limit
+    and --encoding, so that errors name them as the remedy.
+    """
 
     limit: int | None = None
     encoding: str = "utf-8"
+    are_options: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -82,8 +87,20 @@ class ReadOptions:
         except UnicodeError:
             return True
 
+    def limit_remedy(self, n: int | str) -> str:
+        """Return how to read the first n rows of a faulty file: an option, or a command that writes them."""
+        rows = f"{n:,}" if isinstance(n, int) else n
+        return (f"add --limit {n} to read the first {rows}" if self.are_options else
+                f"write the first {rows} to a file: embtrain export FILE --limit {n} --out NEW")
+
+    def encoding_remedy(self) -> str:
+        """Return how to read words in another encoding: an option, or a command that converts the file."""
+        return ("give their encoding, e.g. --encoding latin-1" if self.are_options else
+                "convert the file: embtrain export FILE --encoding NAME --out NEW")
+
 
 PLAIN = ReadOptions()
+BY_OPTIONS = ReadOptions(are_options=True)  # the default of functions that have `reading` as a parameter
 
 
 def default_max_bytes() -> int:
@@ -129,7 +146,7 @@ def max_unpacked_bytes(path: Path) -> int:
         return os.path.getsize(path) * MAX_RATIOS.get(detect_packing(file), 1)
 
 
-def refuse_other_formats(path: Path, head: bytes) -> None:
+def refuse_other_formats(path: Path, head: bytes, reading: ReadOptions = PLAIN) -> None:
     """Raise DataError with a remedy if the first bytes of a file are those of another file type."""
     no = f"{path}: is not a vector file, but"
     for magic, reason in _OTHERS:
@@ -142,8 +159,8 @@ def refuse_other_formats(path: Path, head: bytes) -> None:
     if detect_packing(io.BytesIO(head)):
         raise DataError(f"{path}: is compressed twice; unpack it once")
     if wide := _wide(head):
-        raise DataError(f"{path}: is encoded in {wide}; set --encoding {wide.lower()}, or convert the file: iconv -f "
-                        f"{wide} -t UTF-8 FILE")
+        set_it = f"set --encoding {wide.lower()}, or " if reading.are_options else ""
+        raise DataError(f"{path}: is encoded in {wide}; {set_it}convert the file: iconv -f {wide} -t UTF-8 FILE")
     start = head.removeprefix(codecs.BOM_UTF8).lstrip()[:15].lower()
     if start.startswith((b"<!doctype", b"<html", b"<?xml")):
         raise DataError(f"{no} a page of HTML or XML; perhaps the download failed: fetch it again")

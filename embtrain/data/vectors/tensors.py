@@ -60,8 +60,7 @@ def read_tensors(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wo
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: its words are not {reading.codec.upper()}; give their encoding: --encoding NAME"
-                        ) from error
+        raise DataError(f"{path}: its words are not {reading.codec.upper()}; {reading.encoding_remedy()}") from error
     if len(words) != shape[0] or "" in words or table.shape[1] == 0:
         raise DataError(f"{path}: {len(words):,} words for {shape[0]:,} vectors of {table.shape[1]:,} numbers, "
                         "or an empty word")

@@ -27,6 +27,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.common.progress import tracked
 from embtrain.data.storage import checksummed
+from embtrain.data.storage.skipped import counted
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.text.spelling import Spellings
 from embtrain.data.vectors.binary import read_binary
@@ -268,6 +269,6 @@ def _drop_repeated_words(path: Path, words: Sequence[str], table: np.ndarray) ->
     if len(first) == len(words):
         return Vectors(list(words), table)
     twice = next(word for i, word in enumerate(words) if first[word] != i)
-    _log.warning("%s: %s rows repeat a word (for example %r); the first of each is kept", path,
-                 f"{len(words) - len(first):,}", twice[:40])
+    repeated = counted(len(words) - len(first), "row repeats", "rows repeat")
+    _log.warning("%s: %s a word (for example %r); the first of each is kept", path, repeated, twice[:40])
     return Vectors(list(first), table[list(first.values())])

@@ -6,7 +6,7 @@ A line whose first word is only `#` or `%` is a comment. It is skipped, counted 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from embtrain.data.formats.running_text import text_verdict
 from embtrain.data.inventory.inventory import Inventory
 from embtrain.data.storage.containers import Source
 from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
+from embtrain.data.storage.skipped import Skipped
 
 MARKS = ("#", "%", "//", ";")                   # comment marks of other programs
 MATRIX_MARKET = "%%MatrixMarket"
@@ -58,7 +59,7 @@ def verdict(name: str) -> str:
 
 
 def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
-    """Read the graph of some files. A repeated edge counts once.
+    """Read the graph of some files. A repeated edge counts once, with a warning.
 
     Raises DataError for a line that is not an edge, an edge with two weights, and files without edges.
     """
@@ -88,7 +89,18 @@ def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
     suspects = [place for line, place in marked.items() if (times[pairs[line]] == 1).all()]
     warnings = comments.warnings() + tuple(f"{place}: is read as an edge, but its nodes occur in no other line; if it "
                                            "is a comment, begin it with `#` and a space" for place in suspects)
-    return edges_from_pairs(list(index), pairs, np.array(weights), directed, str(where[0]), warnings)
+    edges = edges_from_pairs(list(index), pairs, np.array(weights), directed, str(where[0]))
+    return replace(edges, warnings=warnings + _repeated_line(where[0], len(pairs), edges, directed))
+
+
+def _repeated_line(where: Path, n_read: int, edges: Edges, directed: bool) -> tuple[str, ...]:
+    """Return a warning of the edges that repeat an earlier one; empty without any."""
+    n_distinct = len(edges.key)
+    if not directed:                                         # each edge is in the graph in both directions, a loop once
+        n_distinct = (n_distinct + int((edges.key // len(edges.names) == edges.to).sum())) // 2
+    one_edge = "" if directed else " (a b and b a are one edge, unless walks.directed is true)"
+    return Skipped(n_read - n_distinct, str(where)).lines(f"edge repeats an earlier one{one_edge} and counts once",
+                                                          f"edges repeat earlier ones{one_edge} and count once")
 
 
 def edge_lines(source: Source, comments: Comments) -> Iterator[tuple[int, list[str]]]:
@@ -98,13 +110,13 @@ def edge_lines(source: Source, comments: Comments) -> Iterator[tuple[int, list[s
             raise DataError(f"{source.name}:{number}: is a Matrix Market file, whose second line is a size, not an "
                             "edge; read it with scipy.io.mmread and write lines `a b` or `a b weight`")
         if is_comment(line):
-            comments.add(source, number)
+            comments.add(f"{source.name}:{number}")
         else:
             yield number, line.split()
 
 
-def edges_from_pairs(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: bool, where: str,
-                     warnings: tuple[str, ...] = ()) -> Edges:
+def edges_from_pairs(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: bool, where: str
+                     ) -> Edges:
     """Build the graph of pairs of ids, (E, 2), with weights, (E,). DataError if an edge has two weights."""
     n = len(names)
     if not directed:
@@ -117,7 +129,7 @@ def edges_from_pairs(names: list[str], ends: np.ndarray, weights: np.ndarray, di
                         f"{weights[bad[0]]:g}; if each direction has its own, set walks.directed: true")
     start = np.searchsorted(keys, np.arange(n + 1) * n)
     share = None if (weight == weight[0]).all() else _shares(weight, start)
-    return Edges(names, start, keys % n, keys, share, warnings)
+    return Edges(names, start, keys % n, keys, share)
 
 
 def _shares(weight: np.ndarray, start: np.ndarray) -> np.ndarray:

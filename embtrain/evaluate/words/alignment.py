@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embtrain.common.errors import DataError, UsageError
+from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors.vectors import Vectors
 
 MAX_NEIGHBOURS = 1000  # k; at most a tenth of the words
@@ -69,8 +70,8 @@ def align(a: Vectors, b: Vectors, most_frequent: int | None = None, words: Seque
     """Align A with B over their common words, and list the at most `top` words that changed, the most changed first.
 
     most_frequent: only that many common words, by the lower of their two ranks; None: all. words: only these. Words are
-    matched by their exact spelling; a vector of zeros has no direction and is left out. frequent: words whose change is
-    measured. UsageError if the dimensions differ, DataError if no word is in both tables.
+    matched by their exact spelling; a vector of zeros has no direction and is left out with a warning. frequent: words
+    whose change is measured. UsageError if the dimensions differ, DataError if no word is in both tables.
     """
     if a.dim != b.dim:
         raise UsageError(f"vectors of {a.dim:,} and of {b.dim:,} numbers cannot be aligned; give two with the same "
@@ -95,7 +96,7 @@ def align(a: Vectors, b: Vectors, most_frequent: int | None = None, words: Seque
 
 
 def _common_rows(a: Vectors, b: Vectors, words: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the common words in A and in B, (n,) int64 each, the most frequent first."""
+    """Rows of the common words in A and in B, (n,) int64 each, the most frequent first. Warns of skipped words."""
     names = a.words if words is None else list(dict.fromkeys(words))
     rows_a = np.arange(len(a)) if words is None else a.find(names)
     rows_b = b.find(names)
@@ -109,8 +110,21 @@ def _common_rows(a: Vectors, b: Vectors, words: Sequence[str] | None) -> tuple[n
     rows_a, rows_b = rows_a[has_direction], rows_b[has_direction]
     if not len(rows_a):
         raise DataError("all vectors of the common words are zero, so they cannot be aligned; give trained vectors")
+    _warn_of_skipped(0 if words is None else len(words) - len(names), 0 if words is None else int((~common).sum()),
+                     int((~has_direction).sum()))
     order = np.argsort(np.maximum(rows_a, rows_b), kind="stable")
     return rows_a[order], rows_b[order]
+
+
+def _warn_of_skipped(n_repeated: int, n_missing: int, n_zero: int) -> None:
+    for n, one, several in (
+            (n_repeated, "given word is repeated and counts once", "given words are repeated and count once"),
+            (n_missing, "given word is not in both tables and is skipped",
+             "given words are not in both tables and are skipped"),
+            (n_zero, "common word has a vector of zeros and is skipped",
+             "common words have a vector of zeros and are skipped")):
+        if n:
+            _log.warning("%s", counted(n, one, several))
 
 
 def _rotation(a: np.ndarray, rows_a: np.ndarray, b: np.ndarray, rows_b: np.ndarray

@@ -117,7 +117,7 @@ def test_killed_worker_is_one_line(text: Path, tmp_path: Path) -> None:
         os.kill(victims[0], signal.SIGKILL)
         _, err = process.communicate(timeout=120)
     assert process.returncode == 4 and "Traceback" not in err
-    assert "a worker process was ended by signal 9, perhaps because memory is short; lower --workers" in err
+    assert "a worker process was ended by signal 9, perhaps because memory is short; lower text.workers" in err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="linux: reads the memory of a process from /proc")

@@ -182,6 +182,7 @@ def test_json_file_of_100_mb_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[" * 100_000, "[]", "{", "5"])
 def test_invalid_identity_is_one_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "identity.json").write_text(content)
+    (tmp_path / "metrics.jsonl").write_text("{}\n")                            # the run has trained
     config: Any = type("", (), {"train": type("", (), {"engine": "auto"})})
     with pytest.raises(DataError, match=r"identity\.json: does not contain the engine"):
         restore_engine(tmp_path, config)

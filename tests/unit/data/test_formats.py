@@ -154,7 +154,7 @@ def test_field_inside_an_object(tmp_path: Path) -> None:
     ('{"text": "a"}\nplain\n', r"a\.jsonl:2: is not JSON"), ('{"text": "a"}\n["b"]\n', r"a\.jsonl:2: is not an object"),
     ('{"text": 3}\n', r"a\.jsonl:1: 'text' is not text but 3"), ('{"x": ' + "[" * 100_000 + "\n", "nested too deeply"),
     (b'{"text": "\xff"}\n', r"a\.jsonl:1: is not UTF-8"),
-    ('{"body": "a"}\n', r"a\.jsonl: contains no words: 1 objects or rows without the field 'text'")])
+    ('{"body": "a"}\n', r"a\.jsonl: contains no words: 1 object or row without the field 'text'")])
 def test_damaged_json_lines_report_their_line(tmp_path: Path, content: str | bytes, says: str) -> None:
     with pytest.raises(DataError, match=says):
         read(tmp_path / "a.jsonl", content, format="jsonl")

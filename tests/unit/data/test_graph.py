@@ -271,7 +271,8 @@ def test_three_names_are_a_triple_for_any_first_character(tmp_path: Path) -> Non
     ("a r b\n", ":1: expected head, relation, tail, three names separated by tabs, found 'a r b'; "
                 "set triples.delimiter=space to split it into three"),
     ("a,r,b c\n", "found 'a,r,b c'; set triples.delimiter=comma to split it into three"), ("\n\na\t\tb\n", ":3: "),
-    ("a\tr\tb\x07\n", ":1: expected head"), ("a\tr\t" + "b" * MAX_LINE + "\n", f"longer than {MAX_LINE:,} bytes"),
+    ("a\tr\tb\x07\n", ":1: 'b\\x07': contains the control character U+0007; remove it"),
+    ("a\tr\t" + "b" * MAX_LINE + "\n", f"longer than {MAX_LINE:,} bytes"),
     ("", "the training split contains no triples"), ("\n \n", "the training split contains no triples"),
     ("a\tr\ta\n", "name 1 entity, so there are no negatives; give a graph with more"),
 ])
@@ -418,7 +419,7 @@ def test_repeated_and_leaked_triples_are_counted(tmp_path: Path, caplog: pytest.
     assert [len(result.part(part)) for part in PARTS] == [3, 1, 2] and names(result, "train") == ROWS
     assert result.identity["counts"] == {"entities": 3, "relations": 2, "train": 3, "valid": 1, "test": 2,
                                          "repeated": 2, "unseen": 0, "seen": 1}
-    assert "2 triples occur twice" in caplog.text and "1 held-out triples are also training triples" in caplog.text
+    assert "2 triples occur twice" in caplog.text and "1 held-out triple is also a training triple" in caplog.text
 
 
 def test_empty_part_is_reported_with_its_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -459,7 +460,7 @@ def test_second_start_reads_no_triples(tmp_path: Path, monkeypatch: pytest.Monke
     assert again.entities.words == first.entities.words and again.relations.words == first.relations.words
     assert again.entities.counts.tolist() == first.entities.counts.tolist()
     assert {**again.identity, "files": {}} == {**first.identity, "files": {}}        # the cache is in the same folder
-    assert "1 held-out triples have an entity" in caplog.text and logging.getLogger("embtrain").name in caplog.text
+    assert "1 held-out triple has an entity" in caplog.text and logging.getLogger("embtrain").name in caplog.text
 
 
 @pytest.mark.parametrize("settings", [{"unseen": "drop"}, {"header": True}, {"split_seed": 1}, {"valid": 0.2}])

@@ -89,7 +89,7 @@ def test_reader_warnings_are_repeated_from_the_cache(tmp_path: Path, caplog: pyt
     for _ in range(2):
         caplog.clear()
         load([tmp_path / "n.txt"], "tokens", config, tmp_path / "cache", "t")
-        assert caplog.messages[0] == f"{tmp_path / 'n.txt'}: 1 are NUL and are read as spaces"
+        assert caplog.messages[0] == f"{tmp_path / 'n.txt'}: 1 NUL character is read as a space"
         assert "nothing is held out" in caplog.messages[1] and len(caplog.messages) == 2
 
 

@@ -145,5 +145,5 @@ def test_parts_share_blank_nodes_and_format_can_be_set(tmp_path: Path) -> None:
 
 def test_graph_of_literals_only_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "g.nt").write_text('<x:a> <x:p> "b" .\n')
-    with pytest.raises(DataError, match=r"the training split contains no triples; .*g\.nt:1: 1 triples have a literal"):
+    with pytest.raises(DataError, match=r"the training split contains no triples; .*g\.nt:1: 1 triple has a literal"):
         load(tmp_path / "g.nt")

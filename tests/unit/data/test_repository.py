@@ -124,7 +124,7 @@ def test_documents_without_a_header_have_the_shape_of_their_ids(tmp_path: Path,
     assert (result.n_features, result.n_labels) == (11, 4)
     assert rows(result) == [([2, 3], {1: .5, 10: .25}), ([3], {0: .75}), ([], {4: 1.0}), ([0, 1], {6: 2.0})]
     assert caplog.messages == [f"{path}: has no line `documents features labels`; the numbers are taken from the "
-                               "largest ids: 4 11 4"]
+                               "largest ids: 4 11 4", "mine: 1 document has no label and is skipped"]
     x, y = load_svmlight_file(str(path), multilabel=True, zero_based=True)
     assert x.toarray()[0].tolist() == [0, .5, *[0] * 8, .25] and y[0] == (2, 3)
     written = tmp_path / "written.txt"

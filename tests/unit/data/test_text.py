@@ -233,12 +233,12 @@ def test_invalid_bytes_are_counted_in_one_line(tmp_path: Path, caplog: pytest.Lo
     assert lines_of(corpus) == [["one", "two", "caf\ufffd", "\ufffd\ufffd", "three"]]
     [record] = caplog.records
     assert record.getMessage().endswith(
-        "x.txt: 3 characters are not UTF-8 and are read as U+FFFD and 1 are NUL and are read as spaces; if all of the "
-        "text is in another encoding, convert it to UTF-8, e.g. with iconv -f WINDOWS-1252 -t UTF-8")
+        "x.txt: 3 characters are not UTF-8 and are read as U+FFFD and 1 NUL character is read as a space; if all of "
+        "the text is in another encoding, convert it to UTF-8, e.g. with iconv -f WINDOWS-1252 -t UTF-8")
     for _ in range(2):                                       # the second time from the cache
         caplog.clear()
         read(put(tmp_path / "y.txt", b"one\0two\n" * 20), "tokens", TextConfig(min_count=1), tmp_path / "cache")
-        assert caplog.messages[0] == f"{tmp_path / 'y.txt'}: 20 are NUL and are read as spaces"
+        assert caplog.messages[0] == f"{tmp_path / 'y.txt'}: 20 NUL characters are read as spaces"
         assert "nothing is held out" in caplog.messages[1] and len(caplog.messages) == 2
 
 

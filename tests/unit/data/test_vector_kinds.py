@@ -35,7 +35,7 @@ def file(tmp_path: Path, content: bytes, name: str = "x") -> Path:
     return tmp_path / name
 
 
-def refused(path: Path, reading: ReadOptions = vector_open.PLAIN) -> str:
+def refused(path: Path, reading: ReadOptions = vector_open.BY_OPTIONS) -> str:
     with pytest.raises(DataError) as caught:
         read(path, reading=reading)
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
@@ -234,7 +234,7 @@ OTHERS = {
 def test_file_of_another_kind_is_rejected_with_the_remedy(tmp_path: Path, kind: str) -> None:
     content, message = OTHERS[kind]
     with pytest.raises(DataError, match=message):
-        read(file(tmp_path, content))
+        read(file(tmp_path, content), reading=vector_open.BY_OPTIONS)
 
 
 @pytest.mark.parametrize("word", [b"cc", b"BZh", b"{", b"(d", b"7z", b"PK", b"[", b"c1", b"Rar!", b"PAR1"])
@@ -254,7 +254,7 @@ def test_encoding_can_be_set(tmp_path: Path, encoding: str) -> None:
 
 def test_words_that_are_not_utf8_report_how_to_set_their_encoding(tmp_path: Path) -> None:
     message = refused(file(tmp_path, "a 1 2\ncaf\u00e9 3 4\n".encode("latin-1")))
-    assert message.startswith(":2: its word is not UTF-8: b'caf\\xe9'") and "--encoding (e.g. latin-1)" in message
+    assert message.startswith(":2: its word is not UTF-8: b'caf\\xe9'") and "e.g. --encoding latin-1" in message
     content = binary([(b"a", KINGS[0]), ("\u00fcber".encode("latin-1"), KINGS[1])], newline=True)
     assert "row 2 of 2: its word is not UTF-8" in refused(file(tmp_path, content))
     assert read(tmp_path / "x", reading=ReadOptions(encoding="latin-1")).words == ["a", "über"]

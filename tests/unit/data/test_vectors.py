@@ -121,7 +121,7 @@ def test_repeated_word_keeps_its_first_vector_with_a_warning(tmp_path: Path, for
                                                                          b"a " + struct.pack("<f", 4)))
     vectors = read(tmp_path / "x")
     assert same(vectors, ["a", "b"], np.arange(4, dtype=np.float32).reshape(2, 2))
-    expected = f"{tmp_path / 'x'}: 1 rows repeat a word (for example 'a'); the first of each is kept"
+    expected = f"{tmp_path / 'x'}: 1 row repeats a word (for example 'a'); the first of each is kept"
     assert [record.getMessage() for record in caplog.records] == [expected]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from embtrain.data.storage.encoding import encoding_hint
+from embtrain.data.storage.skipped import counted
 from embtrain.data.text.findings.tally import Tally
 
 WIKI_MAX = 15  # letters of a word, by gensim's rule
+ARTICLE_WORDS = 50  # gensim's ARTICLE_MIN_WORDS; its import takes a second
 SHARE, WIKI_SHARE = 0.001, 0.01  # of the letters and digits; a kind below is not reported (wiki: well known)
 
 
@@ -59,13 +61,20 @@ def left_out_line(name: str, facts: Mapping[str, int], section: str, bounds: tup
 def finding_lines(tally: Tally, section: str, field: str, is_auto: bool) -> Iterator[str]:
     """Yield lines about the findings of the readers, the most important first."""
     if tally.replaced or tally.nul:
-        broken = f"{tally.replaced:,} characters are not UTF-8 and are read as U+FFFD" if tally.replaced else ""
-        blank = f"{tally.nul:,} are NUL and are read as spaces" if tally.nul else ""
+        broken = counted(tally.replaced, "character is not UTF-8 and is read as U+FFFD",
+                         "characters are not UTF-8 and are read as U+FFFD") if tally.replaced else ""
+        blank = counted(tally.nul, "NUL character is read as a space", "NUL characters are read as spaces") \
+            if tally.nul else ""
         hint = f"; if all of the text is in another encoding, {encoding_hint(b'')}" if tally.replaced else ""
         yield f"{tally.where}: {' and '.join(filter(None, (broken, blank)))}{hint}"
     if tally.missing:
-        yield (f"{tally.where}: {tally.missing:,} objects or rows without the field {field!r} are skipped; set "
-               f"{section}.field to another, or remove them from the file")
+        missing = counted(tally.missing, f"object or row without the field {field!r} is skipped",
+                          f"objects or rows without the field {field!r} are skipped")
+        yield (f"{tally.where}: {missing}; set {section}.field to another, or remove "
+               f"{'it' if tally.missing == 1 else 'them'} from the file")
+    if tally.pages:
+        pages = counted(tally.pages, "page of the dump is skipped", "pages of the dump are skipped")
+        yield f"{tally.where}: {pages}: no articles, or shorter than the {ARTICLE_WORDS} words that gensim requires"
     if tally.joined and is_auto:
         yield (f"{tally.joined[0]}: subwords marked with {tally.joined[1]} are joined into words; set "
                f"{section}.tokenizer=whitespace to keep the subwords")

@@ -15,6 +15,7 @@ class Tally:
     nul: int = 0                    # NUL characters
     where: str = ""                 # the first stream with one of these
     missing: int = 0                # objects of JSON lines without the field
+    pages: int = 0                  # pages of a MediaWiki dump that are too short or no articles
     tokenised: tuple[str, str] | None = None           # a tokenised stream, and a mark in it
     joined: tuple[str, detect.Subwords] | None = None  # the first stream whose subwords were joined, and their sign
     tagged: tuple[str, str] | None = None              # the first stream of text with a few tags, and one of them
@@ -24,17 +25,22 @@ class Tally:
         if replaced or nul:
             self.replaced, self.nul, self.where = self.replaced + replaced, self.nul + nul, self.where or where
 
+    def skip_page(self, where: str) -> None:
+        """Count a skipped page of the dump `where`."""
+        self.pages, self.where = self.pages + 1, self.where or where
+
     def merge(self, other: Tally) -> None:
         """Add what was found in the text that follows."""
         self.where = self.where or other.where
-        self.replaced, self.nul, self.missing = (
-            self.replaced + other.replaced, self.nul + other.nul, self.missing + other.missing)
+        self.replaced, self.nul, self.missing, self.pages = (
+            self.replaced + other.replaced, self.nul + other.nul, self.missing + other.missing,
+            self.pages + other.pages)
         self.tokenised, self.joined, self.tagged = (
             self.tokenised or other.tokenised, self.joined or other.joined, self.tagged or other.tagged)
 
     def clear(self) -> None:
         """Reset all counts and findings."""
-        self.replaced, self.nul, self.where, self.missing = 0, 0, "", 0
+        self.replaced, self.nul, self.where, self.missing, self.pages = 0, 0, "", 0, 0
         self.tokenised = self.joined = self.tagged = None
 
 

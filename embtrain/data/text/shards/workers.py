@@ -50,10 +50,11 @@ def encode_all(store: ShardStore, shards: Sequence[Shard], n_workers: int) -> No
                 printer.add(shard.size)
         else:
             with _started(store, shards, n_workers) as workers:
-                _distribute(shards, workers, printer)
+                _distribute(store.rules.options.section, shards, workers, printer)
 
 
-def _distribute(shards: Sequence[Shard], workers: dict[Connection, SpawnProcess], printer: Progress) -> None:
+def _distribute(section: str, shards: Sequence[Shard], workers: dict[Connection, SpawnProcess], printer: Progress
+                ) -> None:
     waiting, failed = iter(range(len(shards))), dict[int, tuple[int, str]]()
     running: dict[Connection, int] = {}
 
@@ -73,7 +74,7 @@ def _distribute(shards: Sequence[Shard], workers: dict[Connection, SpawnProcess]
                 code, _, message = worker.recv_bytes().decode().partition("\n")
             except (EOFError, OSError):
                 workers[worker].join()
-                raise _death(workers[worker].exitcode) from None
+                raise _death(workers[worker].exitcode, section) from None
             if int(code) != _DONE:
                 failed[index] = int(code), message
             else:
@@ -90,10 +91,10 @@ def _raise(shard: Shard, code: int, message: str) -> None:
         raise _ERRORS[code](*message.split("\n"))
 
 
-def _death(exitcode: int | None) -> Exception:
+def _death(exitcode: int | None, section: str) -> Exception:
     if exitcode is not None and exitcode < 0:
-        return ResourceError(f"workers: a worker process was ended by signal {-exitcode}, perhaps because memory is "
-                             "short; lower --workers, or free memory. Finished shards are kept")
+        return ResourceError(f"{section}.workers: a worker process was ended by signal {-exitcode}, perhaps because "
+                             f"memory is short; lower {section}.workers, or free memory. Finished shards are kept")
     return RuntimeError(f"a worker process ended with code {exitcode}; its traceback is above")
 
 
@@ -148,7 +149,8 @@ def _encode(store: ShardStore, shard: Shard, threads: int | None) -> tuple[int, 
     except NeedsPythonReader:
         return _NEEDS_PYTHON, ""
     except MemoryError:
-        return ResourceError.code, f"{shard.path}: no memory to read it; lower --workers, or free memory"
+        return ResourceError.code, (f"{shard.path}: no memory to read it; lower {store.rules.options.section}.workers, "
+                                    "or free memory")
     except EmbtrainError as error:
         return error.code, str(error)
     return _DONE, ""

@@ -1,0 +1,86 @@
+"""Checks of the paths that a command writes, before it starts. None of them creates anything."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from embtrain.common.errors import ResourceError, UsageError
+
+# Files of a run or of a comparison besides config.yaml, which a run writes first: without it they are not its own.
+RUN_FILES = ("comparison.yaml", "identity.json", "metrics.jsonl", "checkpoints", "vectors.safetensors", "scores.json",
+             "items.safetensors", "report.html", "report.md", "report.tex", "vocabulary.txt", "entities.txt",
+             "relations.txt", "neighbours.json", "drift.json", "start.json", "corpus.safetensors", "answers.json",
+             "parent.json", "sinks.json", "relations.safetensors", "subwords.safetensors", "concepts.txt", "labels.txt",
+             "source.vocabulary.txt", "target.vocabulary.txt", "valid.translations.txt", "test.translations.txt",
+             "examples.json", "mlflow.json", "best")
+
+
+def check_output_folder(folder: Path, flag: str = "--out") -> None:
+    """Raise UsageError or ResourceError if the output folder cannot be created."""
+    existing = existing_part(folder)
+    if not existing.is_dir():
+        raise UsageError(f"{flag}: {folder}: {existing} is not a folder; choose another")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ResourceError(f"{flag}: {folder}: {existing} is not writable; choose another")
+
+
+def existing_part(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
+
+
+def check_output_file(path: Path, flag: str = "--out", inputs: Iterable[str | os.PathLike[str]] = ()) -> Path:
+    """Return the path of an output file, links resolved. Raises as the other functions here if it cannot be written.
+
+    inputs: as in `check_replaced_file`.
+    """
+    if path.is_dir():
+        raise UsageError(f"{flag}: {path}: is a folder; give a file")
+    path = resolve_output_link(path, flag)
+    check_output_folder(path.parent, flag)
+    check_replaced_file(path, flag, inputs)
+    return path
+
+
+def check_replaced_file(path: Path, flag: str = "--out", inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """Raise UsageError if the output would replace a file of a run, or one that the command reads.
+
+    inputs: files that the command reads, and folders whose files it reads; of a run only its own files. A link counts
+    as the file that it names, and one that does not exist is ignored, because an input may be the name of a recipe.
+    """
+    if not path.is_file():
+        return
+    target = path.resolve()
+    for folder in filter(is_run_folder, target.parents):
+        if target.relative_to(folder).parts[0] in ("config.yaml", *RUN_FILES):
+            raise UsageError(f"{flag}: {path}: is a file of a run; choose another name")
+    for source in filter(os.path.exists, inputs):
+        if os.path.samefile(path, source):
+            raise UsageError(f"{flag}: {path}: is the file that the command reads; choose another name")
+        if not is_run_folder(Path(source)) and any(os.path.samefile(folder, source) for folder in target.parents):
+            raise UsageError(f"{flag}: {path}: is a file of {os.fspath(source)}, which the command reads; choose "
+                             "another name")
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Return whether a folder is a run: runs are often stored next to their data, and are not data."""
+    return all((folder / name).is_file() for name in ("config.yaml", "identity.json"))
+
+
+def resolve_output_link(path: Path, flag: str = "--out") -> Path:
+    """Return the path to write for `path`: the target of a link. Raises UsageError for a device, pipe or socket."""
+    check_plain(path, f"{flag}: {path}", follow=True)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def check_plain(path: Path, place: str, follow: bool) -> None:
+    """Raise UsageError for a device, a pipe or a socket, which a rename would replace by a file."""
+    try:
+        mode = os.stat(path, follow_symlinks=follow).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+        raise UsageError(f"{place}: is a device, a pipe or a socket; give a regular file")
