@@ -134,6 +134,8 @@ def _check_arguments(words: list[str]) -> None:
         if word != word.encode(errors="ignore").decode():
             raise UsageError(f"{word!r}: is not UTF-8; give the file or folder another name")
     for before, word in itertools.pairwise(words):
+        if word == "" and not before.startswith("-"):
+            raise UsageError(f"'': an argument after {before!r} is empty; remove it or give a value")
         if word == "" or re.fullmatch("--[a-z-]+=", word):
             raise UsageError(f"{word.rstrip('=') or before}: has an empty value; remove it or give a value")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from embtrain.common import terminal
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import EmbtrainError, UsageError
 
 if TYPE_CHECKING:
     from embtrain.data.vectors.open import ReadOptions
@@ -109,13 +110,29 @@ def read_options(limit: int | None, encoding: str | None) -> tuple[ReadOptions, 
     """The options for reading a vector file; empty if none was given."""
     from embtrain.data.vectors.open import ReadOptions
 
-    return () if limit is None and encoding is None else (ReadOptions(limit, encoding or "utf-8"),)
+    return () if limit is None and encoding is None else (ReadOptions(limit, encoding or "utf-8", True),)
 
 
 def short_sets(epochs: int | None, dim: int | None) -> dict[str, str]:
     """The `--set` of each short option that was given: KEY=VALUE -> the option, as errors name it."""
     given = (("train.epochs", "--epochs", epochs), ("model.dim", "--dim", dim))
     return {f"{key}={value}": f"{flag} {value}" for key, flag, value in given if value is not None}
+
+
+@contextlib.contextmanager
+def named_flags(flags: Mapping[str, tuple[str, Any]]) -> Iterator[None]:
+    """Let errors of the block that begin with a key begin with the flag that set it.
+
+    flags: key -> flag and its value; None: the flag was not given.
+    """
+    try:
+        yield
+    except EmbtrainError as error:
+        given = {key: flag for key, (flag, value) in flags.items() if value is not None}
+        lines = [f"{given[key]}: {line}" if (key := line.partition(": ")[0]) in given else line for line in error.args]
+        if lines == list(error.args):
+            raise
+        raise type(error)(*lines) from error
 
 
 def key_hint(option: str) -> str:

@@ -45,10 +45,10 @@ def export(path: options.Vectors,
     """Export vectors to the formats of other programs."""
     from embtrain import experiment
     from embtrain.common.files import resolve_output_link
-    from embtrain.data.vectors.open import PLAIN
+    from embtrain.data.vectors.open import BY_OPTIONS
 
     options.configure_output(quiet)
-    (reading,) = options.read_options(limit, encoding) or (PLAIN,)
+    (reading,) = options.read_options(limit, encoding) or (BY_OPTIONS,)
     kept = experiment.export(path, format, resolve_output_link(out), reading, dtype, index)
     options.emit({"file": str(out), "note": kept or ""}, as_json, lambda: plain(str(out)))
     if kept is not None and not as_json:
@@ -61,20 +61,23 @@ def align(first: Annotated[Path, typer.Argument(metavar="A", help="Run folder or
                                              callback=options.check_vectors)],
           out: Annotated[Path | None, typer.Option(
               metavar="FILE", help="Write all vectors of A, rotated (default: none).")] = None,
-          format: Annotated[str, typer.Option(
-              metavar="NAME", help="Format of --out: word2vec (text), word2vec-binary, glove, safetensors.")
-              ] = "word2vec",
+          format: Annotated[str | None, typer.Option(
+              metavar="NAME", help="Format of --out: word2vec (text), word2vec-binary, glove, safetensors, fasttext "
+                                   "(default: word2vec).")] = None,
           most_frequent: Annotated[int | None, typer.Option(
               min=1, metavar="N", help="Align only the N most frequent common words (default: all).")] = None,
           words: Annotated[Path | None, typer.Option(
               metavar="FILE", help="Align only the words of this file, one a line (default: all).")] = None,
           count: Annotated[int, typer.Option(
         metavar="N", min=1, max=100_000, help="Number of changed words to list.")] = 10,
+          limit: options.Limit = None,
+          encoding: options.Encoding = None,
           quiet: options.Quiet = False,
           as_json: options.Json = False) -> None:
     """Rotate vectors onto others; list the words that changed most."""
     from embtrain.experiment.inspect import align as aligning
 
     options.configure_output(quiet)
-    alignment = aligning.align_paths(first, second, out, format, most_frequent, words, count)
+    alignment = aligning.align_paths(first, second, out, format, most_frequent, words, count,
+                                     *options.read_options(limit, encoding))
     options.emit(alignment.tree(), as_json, lambda: aligning.format_text(alignment))

@@ -2,44 +2,56 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_exists, check_output_file
+from embtrain.common.files import check_exists
+from embtrain.common.output_paths import check_output_file
 from embtrain.common.terminal import plain
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_nonblank_lines
+from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors import folders, vectors as vector_files
+from embtrain.data.vectors.open import BY_OPTIONS, ReadOptions
 from embtrain.evaluate.words.alignment import Alignment, ChangedWord, align
 
 
-def align_paths(a: str | Path, b: str | Path, out: str | Path | None = None, format: str = "word2vec",
-                most_frequent: int | None = None, words: Path | Sequence[str] | None = None, top: int = 10
-                ) -> Alignment:
-    """`embtrain align` from Python: rotate the vectors of run or vector file `a` onto those of `b`.
+def align_paths(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str | os.PathLike[str] | None = None,
+                format: str | None = None, most_frequent: int | None = None,
+                words: str | os.PathLike[str] | Sequence[str] | None = None, top: int = 10,
+                reading: ReadOptions = BY_OPTIONS) -> Alignment:
+    """`embtrain align` from Python: rotate the vectors of `a` onto those of `b`, each a run or a vector file.
 
-    out: a file for all vectors of `a`, rotated; format: word2vec, word2vec-binary, glove or safetensors. most_frequent:
-    align only that many common words; None: all. words: align only these, or those of a file with one a line. top:
-    changed words to list. Raises UsageError, DataError or ResourceError, each with a one-line message.
+    a, b: paths, or Runs. out: a file for all vectors of `a`, rotated; format: one of `vectors.FORMATS`, None: word2vec.
+    most_frequent: align only that many common words; None: all. words: align only these, or those of a file with one a
+    line. top: changed words to list. reading: how files of vectors are read. Raises UsageError, DataError or
+    ResourceError, each with a one-line message.
     """
-    if format not in vector_files.FORMATS:
+    a, b = Path(a), Path(b)
+    if format is not None and format not in vector_files.FORMATS:
         raise UsageError(f"--format: {format!r} is not one of {', '.join(vector_files.FORMATS)}")
-    target = None if out is None else check_output_file(Path(out))
-    chosen = _read_words(words) if isinstance(words, Path) else words
-    first, second = folders.read_any(a), folders.read_any(b)
+    if format is not None and out is None:
+        raise UsageError(f"--format: {format}: applies only to --out; add --out FILE, or remove --format")
+    words_file = Path(words) if isinstance(words, str | os.PathLike) else None
+    inputs = [a, b, *([] if words_file is None else [words_file])]
+    target = None if out is None else check_output_file(Path(out), inputs=inputs)
+    chosen = words if words_file is None else _read_words(words_file)
+    first, second = (folders.read_any(path, reading) for path in (a, b))
     try:
-        alignment = align(first, second, most_frequent, chosen, top)
+        alignment = align(first, second, most_frequent, cast(Sequence[str] | None, chosen), top)
     except (DataError, UsageError) as error:
         raise type(error)(f"{a}, {b}: {error}") from error
     if target is not None:
-        vector_files.write(target, alignment.apply(first), format)
+        vector_files.write(target, alignment.apply(first), format or "word2vec")
     return alignment
 
 
 def _read_words(path: Path) -> list[str]:
     """Words of a file, one a line; it may be packed. DataError if it cannot be read or has none."""
-    check_exists(path, "a file of words, one a line")
+    check_exists(path, "a file of words, one a line", may_be_run=False)
     words = [line.strip() for source in sources([path], lambda _: True) for _, line in read_nonblank_lines(source)]
     if not words:
         raise DataError(f"{path}: contains no words; give one a line")
@@ -48,7 +60,7 @@ def _read_words(path: Path) -> list[str]:
 
 def format_text(alignment: Alignment) -> str:
     """The numbers as lines, and the words that changed most by each of the two measures."""
-    lines = [f"{alignment.n_common:,} common words",
+    lines = [counted(alignment.n_common, "common word", "common words"),
              f"mean cosine: {alignment.cosine_before:.4f} before, {alignment.cosine_after:.4f} after"]
     for title, changes in (("lowest cosine", alignment.by_cosine), ("fewest shared neighbours",
                                                                     alignment.by_neighbours)):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import glob
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from embtrain.common import shipped
+from embtrain.common.config import read_yaml
 from embtrain.common.errors import UsageError
 from embtrain.data import own_benchmarks
 from embtrain.data.catalogue import fetch
@@ -26,16 +28,20 @@ class BenchmarkChoice:
         return self.recipe is not None and self.recipe.training is not None
 
 
-def choose_benchmark(name: str, by_task: bool) -> BenchmarkChoice:
+def choose_benchmark(name: str | os.PathLike[str], by_task: bool) -> BenchmarkChoice:
     """Resolve one name of `evaluate --on`.
 
     by_task: the run's task scores files of its own kind, so a path that is not a recipe is one of them. UsageError if
     there is neither a benchmark nor a file, DataError for a wrong file.
     """
+    name = os.fspath(name)
     if name in shipped.names("evals"):
         return BenchmarkChoice(load_recipe("evals", name), None)
     path = Path(name)
     if path.is_file() and own_benchmarks.is_recipe(path):
+        if settings := {"model", "negatives", "loss", "train"} & read_yaml(path).tree.keys():
+            raise UsageError(f"--on: {name}: is a file of settings: it has the section {min(settings)}; give a recipe "
+                             "of a benchmark, or a table of words and scores")
         recipe, gold = own_benchmarks.read_own_recipe(path)
         return BenchmarkChoice(recipe, fetch.gold_path(recipe) if gold is None and recipe.training is None else gold)
     if by_task and _has_files(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,25 +10,26 @@ from pathlib import Path
 from typing import cast
 
 from embtrain.common.errors import UsageError
+from embtrain.common.output_paths import check_replaced_file
 from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.benchmark import EvalRecipe
-from embtrain.data.storage.containers import is_run_folder
 from embtrain.data.vectors import folders
-from embtrain.data.vectors.open import PLAIN, ReadOptions
+from embtrain.data.vectors.open import BY_OPTIONS, PLAIN, ReadOptions
 from embtrain.data.vectors.search_index import KeptNeighbours
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig, words_config
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.inspect import export as run_export
 from embtrain.experiment.inspect.benchmarks import BenchmarkChoice, choose_benchmark
-from embtrain.experiment.inspect.neighbours import is_run, open_vectors
+from embtrain.experiment.inspect.neighbours import AnyPath, is_run, open_vectors
 from embtrain.experiment.run import downstream, scoring, settings as run_settings, stored
 from embtrain.experiment.run.run import Run, downstream_run, fit, rescore
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 from embtrain.experiment.tasks.windows import WindowsTask
 
+Names = AnyPath | Sequence[AnyPath]  # of benchmarks: names and files, or one of them
 #: Keys that change how benchmarks score vectors.
 BENCHMARK_KEYS = tuple(f"evaluate.{key}" for key in ("resamples", "interval", "oov", "vectors", "centred"))
 
@@ -45,22 +47,25 @@ class _Choices:
         return bool(self.translators) and not self.tables and not self.files
 
 
-def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = (), reading: ReadOptions = PLAIN
+def evaluate(what: AnyPath, on: Names | None = None, sets: Sequence[str] = (), reading: ReadOptions = BY_OPTIONS
              ) -> list[Score]:
-    """Scores of a run (`evaluate_run`) or of a file of vectors (`evaluate_vectors`), whichever the path is."""
+    """Scores of a run (`evaluate_run`) or of a file of vectors (`evaluate_vectors`), whichever the path is.
+
+    what: a path, or a Run.
+    """
     if is_run(what):
-        return evaluate_run(Run(what), on or (), sets, reading.limit)
+        return evaluate_run(Run(Path(what)), on or (), sets, reading.limit)
     return evaluate_vectors(what, on or (), sets, reading)
 
 
-def interval_share(what: Path, sets: Sequence[str] = ()) -> float:
+def interval_share(what: AnyPath, sets: Sequence[str] = ()) -> float:
     """Coverage of the intervals of `evaluate` with the same arguments."""
     sets = [text for text in sets if _key(text) in ("evaluate.interval", "evaluate.resamples")]
-    settings = run_settings.from_run(what, sets) if is_run(what) else run_settings.resolve(sets=sets)
+    settings = run_settings.from_run(Path(what), sets) if is_run(what) else run_settings.resolve(sets=sets)
     return settings.evaluate.interval
 
 
-def evaluate_run(run: Run, on: Sequence[str] = (), sets: Sequence[str] = (), limit: int | None = None) -> list[Score]:
+def evaluate_run(run: Run, on: Names = (), sets: Sequence[str] = (), limit: int | None = None) -> list[Score]:
     """Scores of a run: of its vectors on benchmarks, or by its task.
 
     on: benchmarks of evals/, recipes or tables of the user, and, for a run of a graph, a hierarchy, labels or a
@@ -95,7 +100,7 @@ def evaluate_run(run: Run, on: Sequence[str] = (), sets: Sequence[str] = (), lim
     return rows
 
 
-def evaluate_vectors(path: Path, on: Sequence[str] = (), sets: Sequence[str] = (), reading: ReadOptions = PLAIN
+def evaluate_vectors(path: AnyPath, on: Names = (), sets: Sequence[str] = (), reading: ReadOptions = BY_OPTIONS
                      ) -> list[Score]:
     """Scores of a file of vectors on benchmarks; `on` empty: the default ones.
 
@@ -115,19 +120,21 @@ def evaluate_vectors(path: Path, on: Sequence[str] = (), sets: Sequence[str] = (
         row for recipe in choices.translators for row in evaluate_translator(recipe, path, vectors.dim, sets)]
 
 
-def evaluate_translator(recipe: EvalRecipe, vectors: Path, dim: int, sets: Sequence[str] = ()) -> list[Score]:
+def evaluate_translator(recipe: EvalRecipe, vectors: AnyPath, dim: int, sets: Sequence[str] = ()) -> list[Score]:
     """Scores of a translator that is trained on vectors, in a temporary folder.
 
     vectors: a run or a file. dim: of the vectors. sets: KEY=VALUE of the translator's settings. DataError if the
     vectors have too few of its words.
     """
+    vectors = Path(vectors)
     with tempfile.TemporaryDirectory(prefix="embtrain-") as scratch:
         trained = fit(downstream.translator_settings(recipe, vectors, dim, sets), Path(scratch))
         return downstream.rows(trained.scores, recipe, vectors.name, dim)
 
 
-def _choose(names: Sequence[str], by_task: bool) -> _Choices:
-    choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(names)]
+def _choose(names: Names, by_task: bool) -> _Choices:
+    several = [names] if isinstance(names, str | os.PathLike) else names
+    choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(os.fspath(name) for name in several)]
     return _Choices([choice for choice in choices if choice.recipe is not None and not choice.trains],
                     [choice.path for choice in choices if choice.recipe is None and choice.path is not None],
                     [choice.recipe for choice in choices if choice.recipe is not None and choice.trains])
@@ -166,15 +173,15 @@ def _score_tables(vectors: Vectors, choices: Sequence[BenchmarkChoice], config: 
         vectors, choice.recipe, choice.path or fetch.gold_path(choice.recipe), config, scorer=scorer)]
 
 
-def export(what: Path, format: str, out: Path, reading: ReadOptions = PLAIN, dtype: str = "float32",
+def export(what: AnyPath, format: str, out: AnyPath, reading: ReadOptions = BY_OPTIONS, dtype: str = "float32",
            index: str = "auto") -> KeptNeighbours | None:
     """Write the vectors of a run, or of a vector file, for other programs (embtrain.experiment.inspect.export).
 
-    reading: how a file of vectors is read. UsageError for a format that needs a run if the vectors are not those of
-    one, or to replace a file of a run.
+    what: a path, or a Run. reading: how a file of vectors is read. UsageError for a format that needs a run if the
+    vectors are not those of one, or to replace a file of a run or one that is read.
     """
-    if out.is_file() and is_run_folder(out.parent):
-        raise UsageError(f"--out: {out}: is a file of a run; choose another name")
+    what, out = Path(what), Path(out)
+    check_replaced_file(out, inputs=[what])
     if is_run(what) and reading == PLAIN:
         return run_export.export(Run(what), format, out, dtype, index)
     if format in run_export.OF_VECTORS:

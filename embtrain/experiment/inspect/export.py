@@ -11,6 +11,7 @@ Embedding Projector; `pykeen` for PyKEEN, with triples and relation vectors (fol
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -55,7 +56,8 @@ FILES: dict[str, tuple[str, ...]] = {  # files that each folder format writes
     **{name: (f"index.{name}", search_index.WORDS, search_index.METADATA) for name in search_index.FORMATS}}
 
 
-def export(run: Run, format: str, out: Path, dtype: str = "float32", index: str = "auto") -> KeptNeighbours | None:
+def export(run: Run, format: str, out: str | os.PathLike[str], dtype: str = "float32", index: str = "auto"
+           ) -> KeptNeighbours | None:
     """Write a run's vectors to a file or folder; see `export_vectors`.
 
     Raises UsageError if the format is unknown or not available for this run, if `out` cannot be written, and for a
@@ -63,6 +65,7 @@ def export(run: Run, format: str, out: Path, dtype: str = "float32", index: str 
     DataError if the run has no vectors yet, a needed file of it is missing or damaged, or the corpus is not the one it
     was trained on.
     """
+    out = Path(out)
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is not one of {', '.join(FORMATS)}")
     _check_options(format, dtype, index)
@@ -79,8 +82,8 @@ def export(run: Run, format: str, out: Path, dtype: str = "float32", index: str 
     return None
 
 
-def export_vectors(table: Vectors, format: str, out: Path, dtype: str = "float32", index: str = "auto",
-                   details: ModelDetails | None = None) -> KeptNeighbours | None:
+def export_vectors(table: Vectors, format: str, out: str | os.PathLike[str], dtype: str = "float32",
+                   index: str = "auto", details: ModelDetails | None = None) -> KeptNeighbours | None:
     """Write vectors in one of the formats OF_VECTORS.
 
     index: of faiss and usearch. details: counts and other parts of a model, for fasttext.
@@ -88,6 +91,7 @@ def export_vectors(table: Vectors, format: str, out: Path, dtype: str = "float32
     Returns the share of nearest neighbours that float16, int8 or an index keep; None if the file has the same numbers.
     Raises UsageError if the format does not have the option, or as `export`.
     """
+    out = Path(out)
     _check_options(format, dtype, index)
     if format in search_index.FORMATS:
         _check_folder(out, format)

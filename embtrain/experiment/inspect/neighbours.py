@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,21 +12,25 @@ from embtrain.common.config.layers import printable
 from embtrain.common.errors import DataError, did_you_mean
 from embtrain.common.terminal import plain
 from embtrain.data.vectors import folders
-from embtrain.data.vectors.open import PLAIN, ReadOptions
+from embtrain.data.vectors.open import BY_OPTIONS, ReadOptions
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.words.neighbours import NeighbourList, near
 
 MAX_COMPARED = 20_000  # words from which an error suggests one; more would take seconds
+AnyPath = str | os.PathLike[str]  # a Run is one, too
+
 
 def neighbours(
-    what: Path, words: Sequence[str], count: int = 10, reading: ReadOptions = PLAIN
+    what: AnyPath, words: str | Sequence[str], count: int = 10, reading: ReadOptions = BY_OPTIONS
 ) -> dict[str, NeighbourList]:
     """Return the nearest words of each word with their cosines; empty for a word without a vector.
 
     Vectors with subwords compose that of a missing word.
 
-    reading: how a file of vectors is read. DataError if no word has a vector.
+    what: a path, or a Run. words: several, or one. reading: how a file of vectors is read. DataError if no word has a
+    vector.
     """
+    what, words = Path(what), [words] if isinstance(words, str) else words
     table = open_vectors(what, reading)
     if len(table.words) < 2:
         raise DataError(f"{what}: contains the vector of one word, so it has no neighbours")
@@ -58,13 +63,15 @@ def as_tree(nearest: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
             for word, near in nearest.items()]
 
 
-def is_run(what: Path) -> bool:
+def is_run(what: AnyPath) -> bool:
     """Whether a path is a run folder, not a vector file or an exported folder."""
+    what = Path(what)
     return what.is_dir() and not folders.is_huggingface(what)
 
 
-def open_vectors(what: Path, reading: ReadOptions = PLAIN) -> Vectors:
+def open_vectors(what: AnyPath, reading: ReadOptions = BY_OPTIONS) -> Vectors:
     """Read the vectors of a run or vector file. DataError if the run has none yet, or if they cannot be read."""
+    what = Path(what)
     if is_run(what) and not (what / folders.RUN_FILE).exists():
         # Lazy, because it imports PyTorch: only the error needs the settings of the run.
         from embtrain.experiment.run.run import Run

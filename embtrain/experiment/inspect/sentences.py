@@ -6,6 +6,7 @@ sentence, too: `ends` appends </s> to each sentence, which models/output_table.p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from embtrain.common.errors import UsageError
@@ -16,8 +17,8 @@ from embtrain.models.nmt.model import Nmt
 from embtrain.models.output_table import END_WORDS
 
 
-def sentences(corpus: str | None = None, side: str = "target", part: str = "train", ends: bool = False,
-              sets: list[str] | None = None) -> Iterator[str]:
+def sentences(corpus: str | os.PathLike[str] | None = None, side: str = "target", part: str = "train",
+              ends: bool = False, sets: list[str] | None = None) -> Iterator[str]:
     """Yield each sentence of a part, its words separated by spaces.
 
     corpus: a recipe or a path; None: that of configs/models/nmt.yaml. sets: keys of `translation`. UsageError if the
@@ -28,7 +29,7 @@ def sentences(corpus: str | None = None, side: str = "target", part: str = "trai
     for key, value, choices in (("side", side, SIDES), ("part", part, PARTS)):
         if value not in choices:
             raise UsageError(f"--{key}: {value!r} is not one of {', '.join(choices)}")
-    settings = run_settings.resolve(None, Nmt.name, corpus, sets=sets)
+    settings = run_settings.resolve(None, Nmt.name, None if corpus is None else os.fspath(corpus), sets=sets)
     text = TranslationTask.read(settings).text
     if len(text.part(part)) == 0:
         raise UsageError(f"--part: {part}: {settings.corpus} has no {part} sentences; set translation.{part} "

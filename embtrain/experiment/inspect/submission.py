@@ -7,6 +7,7 @@ from the files in docs/results/leaderboard.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,13 +59,14 @@ class Submission:
 Parse = Callable[[Sequence[str]], tuple[Mapping[str, Any], list[str]]]
 
 
-def describe(folder: Path, parse: Parse) -> Submission:
+def describe(folder: str | os.PathLike[str], parse: Parse) -> Submission:
     """Return the line of a finished run.
 
     Raises UsageError if its command cannot be repeated: another command than `embtrain fit`, files of the user,
     uncommitted changes, or settings that the command does not give today. Raises DataError if the run is not finished
     or a file of it is damaged.
     """
+    folder = Path(folder)
     settings, record, path = from_run(folder), run_record.read(folder), folder / "identity.json"
     identity = record.identity or {}
     command = _command(folder, settings, identity.get("argv"), parse)
@@ -128,10 +130,10 @@ def default_file(submission: Submission) -> Path:
     return folder / f"{submission.task}-{submission.corpus}.jsonl"
 
 
-def read(path: Path) -> list[Submission]:
+def read(path: str | os.PathLike[str]) -> list[Submission]:
     """Read a file of the leaderboard. Raises DataError, with the line, for a line that is not a `Submission`."""
     rows = []
-    for number, line in enumerate(run_record.read_text(path).splitlines(), 1):
+    for number, line in enumerate(run_record.read_text(Path(path)).splitlines(), 1):
         try:
             row = decode(Submission, json.loads(line))
             if not row.command.startswith("embtrain fit ") or row.metric not in row.scores:
@@ -143,9 +145,9 @@ def read(path: Path) -> list[Submission]:
     return rows
 
 
-def append(path: Path, submission: Submission) -> None:
+def append(path: str | os.PathLike[str], submission: Submission) -> None:
     """Append a line. Raises UsageError if the file has a line with the same command and code."""
-    rows = read(path) if path.exists() else []
+    rows = read(path) if os.path.exists(path) else []
     if any((row.command, row.code) == (submission.command, submission.code) for row in rows):
         raise UsageError(f"{path}: already has a line with this command and code; submit a run with another seed")
     write_text(path, "".join(json.dumps(encode(row), ensure_ascii=False, allow_nan=False) + "\n"
