@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from embtrain.common.errors import UsageError
-from embtrain.common.files import write_atomically
+from embtrain.common.files import check_output_folder, write_atomically
 from embtrain.report.charts import strategies
 from embtrain.report.comparison import page as comparison_page
 from embtrain.report.format import cells
@@ -30,13 +30,14 @@ PNG_SCALE = 3.0      # pixels per unit of the drawing, 216 dots an inch
 def write(folder: Path, kinds: Sequence[str]) -> list[Path]:
     """Write the figures of a run or comparison into its folder `figures`; returns their paths.
 
-    UsageError as `check`; DataError if the folder is damaged.
+    UsageError as `check`, or if that is not a folder; DataError if the folder is damaged.
     """
     check(kinds)
     if (folder / "results.json").is_file():
         document = comparison_page.document(comparison.read(folder))
     else:
         document = run_page.document(run.read(folder), entries.read(folder))
+    check_output_folder(folder / FOLDER, "--figures")
     paths: list[Path] = []
     for name, drawing in drawings(document):
         content = standalone(drawing)

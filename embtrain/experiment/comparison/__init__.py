@@ -2,7 +2,7 @@
 
 compare.py       plan, run, score and report a comparison
 grid.py          Grid: the strategies, models, losses and seeds of a comparison
-checks/          checks before the first run: pairs, parts, disk
+checks/          checks before the first run: folder, pairs, parts, metrics, disk
 engine.py        one engine and one block size for all cells
 workers.py       the worker processes, one per cell
 shared/          the same comparison on several machines

@@ -26,14 +26,14 @@ from embtrain import report
 from embtrain.common import progress, terminal
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, Stopped, UsageError
-from embtrain.common.files import as_argument, check_output_folder, claim_folder, dated_folder, read_json, write_text
+from embtrain.common.files import as_argument, claim_folder, dated_folder, read_json, write_text
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import engine, outcome, results, tuning
-from embtrain.experiment.comparison.checks import first_run, parts
+from embtrain.experiment.comparison.checks import first_run, folder as folders, metrics, parts
 from embtrain.experiment.comparison.checks.pairing import check_saved_settings, pairing_errors
-from embtrain.experiment.comparison.grid import Grid, Kind, StartRun, read_grid
+from embtrain.experiment.comparison.grid import FILE, Grid, Kind, StartRun, read_grid, stored_files
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.experiment.comparison.verdict import CPU
@@ -44,8 +44,6 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
 from embtrain.report.comparison import page
-
-PAPER = "paper.yaml"  # the claim, in the folder of a reproduction
 
 
 @dataclass(frozen=True)
@@ -94,8 +92,9 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     starts. sharing: how other machines work in the same folder.
     """
     folder = sharing.folder(out) or dated_folder("compare")
-    check_folder(folder)
+    folders.check_folder(folder)
     requested, (grid, cells) = grid, plan(grid, folder)
+    folders.check_corpus(folder, grid.corpus)
     if out is None and folder != (folder := claim_folder(folder)):
         grid, cells = plan(requested, folder)       # another process has taken the name
     resume = _resume_command(grid, folder, parallel, threads, budget) + sharing.flags
@@ -105,17 +104,19 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
         searched = not grid.search or bool(tuning.best_sets(folder, grid))
         if searched:
             check_saved_settings(cells)
-        if not progress.quiet:
+        if not progress.is_quiet():
             terminal.note(engine.describe(cells, _plan(requested, folder)[1]))
+        _note_left_out(folder, grid, cells)
         parts.check_settings(probes := _probes(grid, folder, cells, searched), has_start_file=grid.start is None)
-        write_text(folder / "comparison.yaml", dump(grid))
+        write_text(folder / FILE, dump(grid))
         try:
             for cell in filter(Cell.is_finished, cells):     # before the corpus is read
-                _require_metrics(grid, _read_outcome(folder, cell), folder, resume)
+                metrics.require_metrics(grid, _read_outcome(folder, cell), folder, resume)
             if not (searched and all(cell.is_finished() for cell in cells)):
                 n_trials = 0 if searched else grid.trials or 0
+                check_metrics = partial(metrics.require_available, grid, cells, not searched, folder, resume)
                 run = partial(crew.run, blocks=first_run.prepare(folder, [*cells, *trials], probes, n_trials,
-                                                                 crew.parallel))
+                                                                 crew.parallel, check_metrics))
                 if grid.start is not None:
                     _train_start(_start_cell(grid.start, folder), run)
                 while not searched:
@@ -123,18 +124,12 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
                     searched = bool(tuning.best_sets(folder, grid))
                     grid, cells = plan(grid, folder)
                     check_saved_settings(cells)
-                run(cells, on_finished=lambda cell: _require_metrics(grid, _read_outcome(folder, cell), folder, resume))
+                run(cells, on_finished=lambda cell: metrics.require_metrics(grid, _read_outcome(folder, cell), folder,
+                                                                            resume))
             crew.report(cells, lambda: _report(folder, grid, cells))
             return Comparison(folder)
         except Stopped as stopped:
             raise Stopped(stopped.signal, resume) from stopped
-
-
-def check_folder(folder: Path) -> None:
-    """Raise UsageError or ResourceError, before anything is written, if no comparison can be in the folder."""
-    if (folder / "config.yaml").exists():
-        raise UsageError(f"--out: {folder} contains a run; choose another folder")
-    check_output_folder(folder)
 
 
 def _resume_command(grid: Grid, folder: Path, parallel: int | None, threads: int, budget: float | None) -> str:
@@ -144,19 +139,6 @@ def _resume_command(grid: Grid, folder: Path, parallel: int | None, threads: int
     words += [] if parallel is None else ["--parallel", str(parallel)]
     words += ["--threads", str(threads)] if threads else []
     return shlex.join(words if budget is None else [*words, "--cpu-seconds", f"{budget:g}"])
-
-
-def _require_metrics(grid: Grid, cell: CellOutcome, folder: Path, resume: str) -> None:
-    """Raise UsageError if a finished cell lacks a requested metric."""
-    if grid.paper is None:
-        _require_metric(grid, cell, str(grid.metric), resume)
-    else:
-        papers.require_metrics(folder / PAPER, cell, grid.benchmarks or [], resume)
-
-
-def _require_metric(grid: Grid, cell: CellOutcome, metric: str, resume: str) -> None:
-    outcome.require_metric(metric, cell, grid.flag_of("metric"),
-                           f"Finished runs are kept; to continue with one of them: {resume} --metric ...")
 
 
 def _probes(grid: Grid, folder: Path, cells: Sequence[Cell], searched: bool) -> dict[str, Cell]:
@@ -185,8 +167,8 @@ def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callabl
     task = tasks.find(first)
     metric, _ = tuning.objective(str(grid.metric), task)
     tuning.search(folder, grid, first, task, partial(_trial, grid, folder),
-                  partial(run, on_finished=lambda trial: _require_metric(grid, _read_outcome(folder, trial), metric,
-                                                                         resume)))
+                  partial(run, on_finished=lambda trial: metrics.require_objective(
+                      grid, _read_outcome(folder, trial), metric, resume)))
 
 
 def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
@@ -216,7 +198,11 @@ def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
         place = grid.flag_names(other_cell.label, dict(grid.kinds())[other_cell.label]).get("--model", "--model")
         raise UsageError(f"{place}: {cells[0].model} learns from {task.name} and {other_cell.model} does not, so they "
                          "have no metric in common; compare models of one kind")
-    grid = grid.model_copy(update={"corpus": first.corpus, "benchmarks": task.benchmarks(first),
+    benchmarks = task.benchmarks(first)
+    if (flag := grid.flag_of("benchmarks")) == "--benchmarks" and grid.benchmarks not in (None, benchmarks):
+        raise UsageError(f"{flag}: {','.join(grid.benchmarks)}: the settings have evaluate.benchmarks: {benchmarks}; "
+                         "remove one of the two")
+    grid = grid.model_copy(update={"corpus": first.corpus, "benchmarks": benchmarks,
                                    "baseline": grid.baseline or cells[0].label, "metric": grid.metric or task.metric})
     limits = {recipe.name: downstream.translator_settings(recipe, folder, first.model.dim).train.cpu_seconds
               for recipe in downstream.training_recipes(grid.benchmarks or [])}
@@ -283,11 +269,21 @@ def _report(folder: Path, grid: Grid, cells: Sequence[Cell]) -> Comparison:
     """Score the cells and write results.json and the report."""
     outcomes = [_read_outcome(folder, cell) for cell in cells]
     plan_tree = grid.model_dump(mode="json")
-    claim = None if grid.paper is None else claims.reproduction(
-        papers.read(folder / PAPER), plan_tree, outcomes, spent(cells))
-    results.write(folder, plan_tree, outcomes, claim, tuning.summary(folder, grid))
+    claim = None
+    if grid.paper is not None:
+        with stored_files():
+            paper = papers.read(folder / papers.FILE)
+        claim = claims.reproduction(paper, plan_tree, outcomes, spent(cells))
+    results.write(folder, plan_tree, outcomes, claim, tuning.summary(folder, grid),
+                  [line] if (line := folders.left_out(folder, grid, [cell.name for cell in cells])) else [])
     page.write(folder)
     return Comparison(folder)
+
+
+def _note_left_out(folder: Path, grid: Grid, cells: Sequence[Cell]) -> None:
+    """Print which finished runs of the folder are not compared; results.json has the same note."""
+    if line := folders.left_out(folder, grid, [cell.name for cell in cells]):
+        terminal.note(f"{folder}: {line}")
 
 
 def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
@@ -297,4 +293,5 @@ def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
 def rejudge(folder: Path) -> Comparison:
     """Repeat the statistics and the report of a comparison; nothing is trained."""
     grid, cells = _check(*_plan(read_grid({}, None, folder), folder), folder)
+    _note_left_out(folder, grid, cells)
     return _report(folder, grid, cells)

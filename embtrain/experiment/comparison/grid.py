@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,11 @@ from pydantic import AfterValidator, Field, PrivateAttr, field_validator
 
 from embtrain.common.config import Layer, Section, build, from_set, read_yaml
 from embtrain.common.config.layers import KeyPath, dotted, printable
+from embtrain.common.errors import DataError, UsageError
 from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment.comparison import outcome
 
+FILE = "comparison.yaml"  # the grid, in the folder of a comparison
 FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # keys whose flag has another name
 
 
@@ -107,15 +110,42 @@ class Grid(Section):  # noqa: PLW1641  never hashed
 
 
 def read_grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
-    """Read the grid of a YAML file, overridden by `options` (None: not set), over the grid stored in folder `out`."""
-    layers = [] if out is None or not (out / "comparison.yaml").is_file() else [read_yaml(out / "comparison.yaml")]
+    """Read the grid of a YAML file, overridden by `options` (None: not set), over the grid stored in folder `out`.
+
+    UsageError names the option or the place in the file; DataError: the stored grid is damaged.
+    """
+    layers = [] if out is None or not (out / FILE).is_file() else [read_stored(out)]
     if config is not None:       # takes the runs of a reproduction without its claim
+        if out is not None and layers and config.exists() and config.samefile(out / FILE) \
+                and not (out / "cells").is_dir():
+            raise UsageError(f"--config: {config}: would be replaced by the whole grid, every default written out; "
+                             "choose another folder with --out")
         user_layer = read_yaml(config)
         layers.append(replace(user_layer,
                               tree={key: value for key, value in user_layer.tree.items() if key != "paper"}))
     layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
                for name, value in options.items() if value is not None]
     return with_origins(build(Grid, layers), layers)
+
+
+def read_stored(folder: Path) -> Layer:
+    """Read the grid stored in the folder of a comparison. DataError if its comparison.yaml is not one."""
+    with stored_files():
+        layer = read_yaml(folder / FILE)
+        grid = build(Grid, [layer])
+    if not (grid.strategies or grid.runs):
+        raise DataError(f"{folder / FILE}: contains no strategies and no runs, so it is not the grid of a comparison; "
+                        "restore the file that `embtrain compare` wrote, or give another folder")
+    return layer
+
+
+@contextlib.contextmanager
+def stored_files() -> Iterator[None]:
+    """Raise DataError for a UsageError: a file in the folder of a comparison is wrong, not an option."""
+    try:
+        yield
+    except UsageError as error:
+        raise DataError(*error.args) from error
 
 
 def with_origins(grid: Grid, layers: Sequence[Layer]) -> Grid:

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from embtrain import report
+from embtrain.common import terminal
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_output_folder, claim_folder, dated_folder, resume_command
+from embtrain.common.files import claim_folder, dated_folder, resume_command
 from embtrain.experiment.comparison import compare, outcome, results
-from embtrain.experiment.comparison.compare import Comparison, read_grid
+from embtrain.experiment.comparison.checks.folder import check_folder_of_report, check_report_of_run, first_names
+from embtrain.experiment.comparison.compare import Comparison
+from embtrain.experiment.comparison.grid import FILE, read_grid, stored_files
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
@@ -29,9 +32,10 @@ def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None
     """Write the report of a run, of a comparison, or of several joined; returns its path."""
     flags = [flag for flag, value in (("--out", out), ("--baseline", baseline), ("--metric", metric))
              if value is not None]
-    if len(folders) == 1 and not (folders[0] / "comparison.yaml").is_file():
+    if len(folders) == 1 and not (folders[0] / FILE).is_file():
         if flags:
             raise UsageError(f"{flags[0]}: applies to several runs, but {folders[0]} is one; remove it")
+        check_report_of_run(folders[0])
         return report.write(folders[0])
     if len(folders) == 1 and not flags:
         return compare.rejudge(folders[0]).folder / "report.html"
@@ -42,11 +46,11 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
          ) -> Comparison:
     """Compare runs, and the cells of comparisons, in a new folder; nothing is trained."""
     folder = out or dated_folder("compare")
-    check_output_folder(folder)
+    check_folder_of_report(folder)
     grid = read_grid({"metric": metric})
-    settings_by_run = _runs(folders)
-    if (folder / "config.yaml").exists() or (folder / "cells").exists():
-        raise UsageError(f"--out: {folder} already contains a run or a comparison; choose another folder")
+    settings_by_run, notes = _runs(folders)
+    for note in notes:
+        terminal.note(note)
     labels = _labels(settings_by_run)
     kinds = list(dict.fromkeys(labels.values()))
     first = next(iter(settings_by_run.values()))
@@ -81,25 +85,33 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
                                      x.model.name, x.train.seed, run, None) for run, x in settings_by_run.items()]
     if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for left in outcomes
                                       for row in left.scores):
-        outcome.require_metric(metric, outcomes[0], grid.flag_of("metric"), "Choose one of them")
-    results.write(folder, plan, outcomes)
+        outcome.require_metric(metric, outcomes[0], grid.flag_of("metric"), "choose one of them")
+    results.write(folder, plan, outcomes, notes=notes)
     page.write(folder)
     return Comparison(folder)
 
 
-def _runs(folders: Sequence[Path]) -> dict[Path, Settings]:
-    """The runs of these folders, each once, with their settings."""
+def _runs(folders: Sequence[Path]) -> tuple[dict[Path, Settings], list[str]]:
+    """The runs of these folders, each once, with their settings; and a line on the unfinished ones of comparisons."""
     settings_by_run: dict[Path, Settings] = {}
+    notes: list[str] = []
     for folder in folders:
-        cell_folders = sorted(path.parent for path in folder.glob("cells/*/scores.json"))
-        for run in cell_folders if (folder / "comparison.yaml").is_file() else [folder]:
-            settings = run_settings.from_run(run)
+        runs = [folder]
+        if (folder / FILE).is_file():
+            runs = sorted(path.parent for path in folder.glob("cells/*/scores.json"))
+            begun = {path.name.removesuffix(".error.json") for path in folder.glob("cells/*")}
+            if unfinished := sorted(begun - {run.name for run in runs}):
+                notes.append(f"{folder}: {len(unfinished)} of {len(begun)} runs are not finished and not compared "
+                             f"({first_names(unfinished)}); to finish them, run `embtrain compare` with this --out")
+        for run in runs:
+            with stored_files():
+                settings = run_settings.from_run(run)
             if not (run / "scores.json").is_file():
                 raise DataError(f"{run}: is not finished: it has no scores.json; {resume_command(run)}")
             settings_by_run[run.resolve()] = settings
     if not settings_by_run:
         raise DataError(f"{', '.join(map(str, folders))}: no run is finished; resume the comparison")
-    return settings_by_run
+    return settings_by_run, notes
 
 
 def _labels(settings_by_run: dict[Path, Settings]) -> dict[Path, str]:

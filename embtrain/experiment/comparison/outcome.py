@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -83,13 +84,18 @@ def differing_keys(a: Any, b: Any, key: str) -> list[tuple[str, Any, Any]]:
 def require_metric(metric: str, cell: CellOutcome, flag: str, remedy: str) -> None:
     """Raise UsageError if a cell with scores lacks a metric; checked at the first cell rather than after the last.
 
-    flag: the flag, or the place in a file, that names the metric. remedy: a sentence on how to fix it.
+    flag: the flag, or the place in a file, that names the metric. remedy: how to fix it.
     """
     names = [f"{row.benchmark}/{row.metric}" for row in cell.scores]
     if cell.error is None and metric not in [*names, CPU]:
-        scores = [name for name in names if not name.startswith("training/")]
-        raise UsageError(f"{flag}: {metric}: {cell.name} does not have this score; there are: {', '.join(scores)}. "
-                         f"{remedy}")
+        raise missing_metric(metric, cell.name, names, flag, remedy)
+
+
+def missing_metric(metric: str, run: str, names: Sequence[str], flag: str, remedy: str) -> UsageError:
+    """The error for a metric that a run lacks. names: those that it has; the others as `require_metric`."""
+    scores = [name for name in names if not name.startswith("training/")]
+    return UsageError(f"{flag}: {metric}: {run} does not have this score; there are: {', '.join(scores) or 'none'}; "
+                      f"{remedy}")
 
 
 def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str, seed: int, folder: Path,

@@ -57,8 +57,11 @@ DOCUMENT_METRICS = (*label_precision.PRECISION, *label_precision.NDCG, *label_pr
 
 
 def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
-          reproduction: Reproduction | None = None, searched: Sequence[ChosenSettings] = ()) -> None:
+          reproduction: Reproduction | None = None, searched: Sequence[ChosenSettings] = (),
+          notes: Sequence[str] = ()) -> None:
     """Compare the cells and write results.json. reproduction: from claims.py; searched: choices of tuning.py.
+
+    notes: further lines of the report.
 
     If no run has scores, raises the error of the first: ResourceError if memory, disk or a device was lacking, else
     DataError.
@@ -101,8 +104,8 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
     file = ComparisonResults(
         plan={**plan, "labels": labels, "corpus_sha256": finished[0].corpus}, cells=list(map(_cell, outcomes)),
         summary=summary, differences=seeds + item_differences(finished, labels, baseline),
-        at_equal=AtEqual(epochs, cpu), notes=_notes(outcomes), verdict=sentences, search=list(searched) or None,
-        reproduction=reproduction)
+        at_equal=AtEqual(epochs, cpu), notes=[*notes, *_notes(outcomes)], verdict=sentences,
+        search=list(searched) or None, reproduction=reproduction)
     write_json(folder / "results.json", finite(file.to_json()))
 
 

@@ -41,7 +41,10 @@ def expand_files(texts: Sequence[str]) -> list[str]:
     expanded: list[str] = []
     for text in texts:
         if text.endswith((".yaml", ".yml")):
-            for key, value in read_yaml(Path(text)).tree.items():
+            if not (tree := read_yaml(Path(text)).tree):
+                raise UsageError(f"--search: {text}: contains no keys; give lines KEY: LOW:HIGH, like "
+                                 "train.lr: 0.01:0.5:log")
+            for key, value in tree.items():
                 expanded.append(f"{key}={json.dumps(value) if isinstance(value, list) else value}")
         else:
             expanded.append(text)
@@ -82,17 +85,22 @@ def _parse_range(text: str) -> Range:
 
     if value.startswith("["):
         tree = read(value)
-        if len(tree) < 2 or any(isinstance(value_of_list, list | dict) for value_of_list in tree):
+        if any(isinstance(value_of_list, list | dict) for value_of_list in tree):
             raise wrong
+        if len(tree) < 2:
+            raise UsageError(f"--search {text}: {len(tree)} values; give two or more, or set the key with --set")
         return Range(key, among=tuple(tree))
     parts = value.split(":")
     if len(parts) not in (2, 3) or parts[2:] not in ([], ["log"]):
         raise wrong
     low, high = map(read, parts[:2])
     log = len(parts) == 3
-    if any(isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x) for x in (low, high)) \
-            or not low < high or (log and low <= 0):
+    if any(isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x) for x in (low, high)):
         raise wrong
+    if not low < high:
+        raise UsageError(f"--search {text}: {low} is not below {high}; give the lower bound first")
+    if log and low <= 0:
+        raise UsageError(f"--search {text}: {low} has no logarithm; give bounds above 0, or remove :log")
     return Range(key, low, high, log)
 
 

@@ -190,7 +190,7 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
                          f"{tree['metric']}, but {metric} is requested now; give the comparison another --out")
     trials_by_label: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
-    if not progress.quiet:
+    if not progress.is_quiet():
         terminal.note(f"search: {trials} trials for each of {len(labels)} strategies, scored by {metric}")
         terminal.note(f"search: the first {RANDOM_TRIALS} are random, the same for all strategies")
     for i in range(trials):
@@ -205,7 +205,7 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
                                  f"use {trial.params} now, perhaps because of another version of optuna; give the "
                                  "comparison another --out")
         if new:
-            if not progress.quiet:
+            if not progress.is_quiet():
                 terminal.note(f"search: trial {i + 1} of {trials}")
             run(list(new.values()))
             results = {label: _trial_result(folder, trial_cell, metric) for label, trial_cell in new.items()}
@@ -221,7 +221,7 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
 
 def _print_trial(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: bool) -> None:
     """Print the settings and the value of the last trial, and the best trial so far."""
-    if progress.quiet:
+    if progress.is_quiet():
         return
     last = trials[-1]
     outcome_text = f"failed: {last['error']}"

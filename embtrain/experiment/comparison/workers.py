@@ -77,7 +77,7 @@ def working_in(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[int]:
         try:
             is_noted = False
             while not try_lock(cells_lock, operation):
-                if not is_noted and not progress.quiet:
+                if not is_noted and not progress.is_quiet():
                     terminal.note(f"{folder}: waiting for runs of a comparison that was killed")
                 is_noted = True
                 time.sleep(_POLL)
@@ -251,7 +251,7 @@ class _ProgressPrinter:
             self.failed.add(cell.name)
         elif cell in self.started and cell.is_finished() and not cell.downstream_limits:
             self.other_seconds.append(self._other_seconds(cell))
-        if error or (cell.is_finished() and not progress.quiet):
+        if error or (cell.is_finished() and not progress.is_quiet()):
             done = sum(cell.is_finished() for cell in self.cells)
             text = f"failed: {error}" if error else f"done ({done} of {len(self.cells)})"
             terminal.note(f"{cell.name}: {text}")
@@ -259,7 +259,7 @@ class _ProgressPrinter:
     def print_status(self, running: Sequence[Cell]) -> None:
         for cell in running:
             self.started.setdefault(cell, time.monotonic())
-        if progress.quiet or time.monotonic() - self.printed_at < progress.EVERY_SECONDS:
+        if progress.is_quiet() or time.monotonic() - self.printed_at < progress.EVERY_SECONDS:
             return
         self.printed_at = time.monotonic()
         seconds_left, shares = self._time_left(running)

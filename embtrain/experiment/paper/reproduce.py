@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,9 @@ from embtrain.common.files import claim_folder, dated_folder, write_text
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.experiment.comparison import compare
-from embtrain.experiment.comparison.compare import PAPER, Comparison
-from embtrain.experiment.comparison.grid import Grid, with_origins
+from embtrain.experiment.comparison.checks.folder import check_folder
+from embtrain.experiment.comparison.compare import Comparison
+from embtrain.experiment.comparison.grid import FILE, Grid, read_stored, stored_files, with_origins
 from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.experiment.paper import spec as papers
 from embtrain.experiment.paper.spec import Paper
@@ -39,22 +41,36 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
     paper = papers.read(file)
     paper_budget = paper.cpu_seconds if paper.is_own(planned.corpus) else None
     budget = paper_budget if cpu_seconds is None else cpu_seconds
-    compare.check_folder(folder)
+    check_folder(folder)
+    _check_claim(folder, file)
     compare.plan(planned, folder)  # raises before anything is written
     folder = folder if out is not None else claim_folder(folder)
-    if file != folder / PAPER:
-        write_text(folder / PAPER, file.read_text(encoding="utf-8"))
+    if file != folder / papers.FILE:
+        write_text(folder / papers.FILE, file.read_text(encoding="utf-8"))
     return compare.compare(planned, folder, parallel, threads, budget, sharing)
+
+
+def _check_claim(folder: Path, file: Path) -> None:
+    """Raise UsageError if the folder has a paper.yaml that no reproduction has written.
+
+    A reproduction that has not begun leaves the folder `cells` next to it, or nothing but a copy of `file`.
+    """
+    claim = folder / papers.FILE
+    if os.path.lexists(claim) and not (folder / FILE).is_file() and not (folder / "cells").is_dir() and not (
+            claim.is_file() and claim.read_bytes() == file.read_bytes()):
+        raise UsageError(f"--out: {folder} contains {papers.FILE}, which belongs to no reproduction; choose another "
+                         "folder")
 
 
 def paper_grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -> tuple[Grid, Path]:
     """The grid of a paper, or the one stored in the folder, overridden by options; and the paper's file."""
-    saved = folder / "comparison.yaml"
-    if saved.is_file():
-        base, file = read_yaml(saved), folder / PAPER
+    if (folder / FILE).is_file():
+        base, file = read_stored(folder), folder / papers.FILE
         if base.tree.get("paper") != name or not file.is_file():
             raise UsageError(f"--out: {folder} contains another comparison than {name}; choose another folder")
-        base = replace(base, tree=base.tree | {"metric": papers.read(file).metric})  # it may have had a typo
+        with stored_files():
+            paper = papers.read(file)
+        base = replace(base, tree=base.tree | {"metric": paper.metric})  # it may have had a typo
     else:
         file = papers.path(name)
         paper = papers.read(file)
@@ -75,7 +91,7 @@ def _without_missing_benchmarks(paper: Paper) -> Paper:
             fetch.gold_path(load_recipe("evals", name))
         except ResourceError as error:
             missing.add(name)
-            if not progress.quiet:
+            if not progress.is_quiet():
                 terminal.note(f"{name} is skipped: {error}")
     return paper.without_benchmarks(missing)
 

@@ -18,10 +18,9 @@ from embtrain.common.config.layers import KeyPath, dotted
 from embtrain.common.errors import UsageError
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.config import Benchmarks
-from embtrain.experiment.comparison import outcome
 from embtrain.experiment.comparison.grid import Kind, Metric, RunName, StartRun
-from embtrain.experiment.comparison.outcome import CellOutcome
 
+FILE = "paper.yaml"  # the claim, in the folder of a reproduction
 HELD_OUT = ("valid", "test", "training")  # benchmarks of metrics that every run has
 NEEDS = {"not_worse": ("against", "margin"), "better": ("against",), "near": ("value", "within")}
 
@@ -150,19 +149,17 @@ def read(file: Path) -> Paper:
     return paper
 
 
-def require_metrics(file: Path, cell: CellOutcome, benchmarks: Container[str], resume_command: str) -> None:
-    """Raise UsageError if a cell lacks a metric that the file requires of its runs.
+def required_metrics(file: Path, benchmarks: Container[str]) -> Iterator[tuple[str, str, list[str]]]:
+    """Each metric that the file requires: its place, as errors name it, the metric, and the runs that must have it.
 
-    benchmarks: those that are scored, because unavailable ones are dropped. resume_command: the command that continues.
+    benchmarks: those that are scored, because unavailable ones are dropped.
     """
     layer = read_yaml(file)
-    paper = build(Paper, [layer])
-    for keys, metric, runs in _metrics(paper):
+    for keys, metric, runs in _metrics(build(Paper, [layer])):
         part, _, name = metric.partition("/")
         is_target = part == "training" and " to " in name      # a target that a run may miss
-        if cell.label in runs and not is_target and (part in HELD_OUT or part in benchmarks):
-            outcome.require_metric(metric, cell, f"{_place(layer, keys)}: {dotted(keys)}",
-                                   f"Finished runs are kept; correct the file, then continue: {resume_command}")
+        if not is_target and (part in HELD_OUT or part in benchmarks):
+            yield f"{_place(layer, keys)}: {dotted(keys)}", metric, runs
 
 
 def _metrics(paper: Paper) -> Iterator[tuple[KeyPath, str, list[str]]]:

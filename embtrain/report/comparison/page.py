@@ -43,6 +43,7 @@ from embtrain.report.render.document import (
     WordNeighbours,
 )
 
+FILES = ("report.html", "report.md", "report.tex", "scores.csv")
 SHOWN_CURVES = 2  # blocks of the curves that are not folded: the note, and the primary metric
 MAX_COLUMNS = 5  # metrics per table of all seeds
 MAX_WORDS = 50   # words whose neighbours are shown
@@ -53,11 +54,11 @@ def write(folder: Path) -> list[Path]:
     folder = Path(folder)
     results = comparison.read(folder)
     report = document(results)
-    files = {"report.html": html.render(report), "report.md": markdown_latex.markdown(report),
-             "report.tex": markdown_latex.latex(report), "scores.csv": markdown_latex.to_csv(results)}
-    for name, text in files.items():
+    texts = (html.render(report), markdown_latex.markdown(report), markdown_latex.latex(report),
+             markdown_latex.to_csv(results))
+    for name, text in zip(FILES, texts, strict=True):
         write_text(folder / name, text)
-    return [folder / name for name in files]
+    return [folder / name for name in FILES]
 
 
 def document(results: Results) -> ReportDocument:

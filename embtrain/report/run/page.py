@@ -29,6 +29,7 @@ from embtrain.report.run.summary import named, strategy, verdict
 from embtrain.report.vector_map import entries as map_entries, section as map_section
 from embtrain.report.vector_map.entries import Entries
 
+FILES = ("report.md", "report.tex", "report.html")  # in the order in which they are written
 DEPTH = 4            # levels of identity.json that get rows; deeper values are shown as JSON
 COMMANDS = ("fit", "resume", "compare", "reproduce", "evaluate")
 
@@ -36,9 +37,8 @@ COMMANDS = ("fit", "resume", "compare", "reproduce", "evaluate")
 def write(folder: Path) -> Path:
     """Read the run in `folder` and write its report atomically, report.html last. Returns the path of report.html."""
     report = document(read(Path(folder)), map_entries.read(Path(folder)))
-    files = {"report.md": markdown_latex.markdown(report), "report.tex": markdown_latex.latex(report),
-             "report.html": html.render(report)}
-    for name, text in files.items():
+    texts = (markdown_latex.markdown(report), markdown_latex.latex(report), html.render(report))
+    for name, text in zip(FILES, texts, strict=True):
         write_text(Path(folder) / name, text)
     return Path(folder) / "report.html"
 

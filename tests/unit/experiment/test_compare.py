@@ -355,13 +355,15 @@ def test_parts_of_a_score_have_its_direction(metric: str, better: bool) -> None:
     assert tuning.objective(metric, tasks.find_for_model("transe"))[1] is better
 
 
-def test_a_missing_score_is_reported_after_the_first_cell_and_stops_the_rest(place: Path, tmp_path: Path,
-                                                                             local_cells: type[Here]) -> None:
-    message = r"^--metric: valid/log_likelyhood: sgns-seed1 does not have this score; there are: valid/log_likelihood, "
+def test_a_missing_part_of_a_score_is_reported_after_the_first_cell_and_stops_the_rest(
+        place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
+    """Whether a measure has parts can depend on the data; unknown measures are refused before the first cell."""
+    message = r"^--metric: valid/mrr/head: sgns-seed1 does not have this score; there are: valid/log_likelihood, " \
+              r".*; finished runs are kept; to continue with one of them: embtrain compare --out .* --metric \.\.\.$"
     for fitted in (["fit sgns-seed1"], []):  # on resuming, the existing cells are checked first
         local_cells.log.clear()
         with pytest.raises(UsageError, match=message):
-            compare.compare(grid(place, metric="valid/log_likelyhood"), tmp_path, 1, 1)
+            compare.compare(grid(place, metric="valid/mrr/head"), tmp_path, 1, 1)
         assert local_cells.log == fitted
     compare.compare(grid(place, metric="valid/log_likelihood"), tmp_path, 1, 1)
     assert local_cells.log == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
@@ -438,7 +440,8 @@ def test_a_changed_corpus_is_reported_before_training(place: Path, tmp_path: Pat
     assert local_cells.log == ["fit sgns-seed1", "fit nce-seed1"]
 
 
-def test_a_file_in_place_of_the_folder_of_cells_is_reported(place: Path, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_of_cells_is_reported(finished: Comparison, place: Path, tmp_path: Path) -> None:
+    shutil.copy(finished.folder / "comparison.yaml", tmp_path)
     (tmp_path / "cells").write_text("")
     with pytest.raises(ResourceError, match=r"/cells: cannot be written: File exists"):
         compare.compare(grid(place), tmp_path, 1, 1)
@@ -475,6 +478,7 @@ def test_a_process_stopped_by_a_signal_resumes(
     monkeypatch.setattr("embtrain.experiment.comparison.compare.page.write", lambda at: None)
     cell = tmp_path / "cells" / "nce-seed2"
     shutil.copytree(finished.folder / "cells", tmp_path / "cells", ignore=shutil.ignore_patterns(cell.name))
+    shutil.copy(finished.folder / "comparison.yaml", tmp_path)
     def stop() -> None:
         until((cell / "metrics.jsonl").exists)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -619,13 +623,22 @@ def _options(cell: workers.Cell) -> tuple[Any, ...]:
     ({"strategies": []}, "--negatives: is missing"),
     ({"strategies": ["sgns"]}, "sgns is the only strategy; add another"),
     ({"strategies": ["sgns", "sgsn"]}, "'sgsn'"),
-    ({"strategies": ["sgns", "nce", "sgns"]}, "two runs would have the name sgns-seed1"),
+    ({"strategies": ["sgns", "nce", "sgns"]}, "--negatives: two runs would have the name sgns-seed1"),
+    ({"losses": [None, None]}, "--losses: two runs would have the name sgns-seed1"),
+    ({"models": ["skipgram", "skipgram"]}, "--model: two runs would have the name sgns@skipgram-seed1"),
+    ({"seeds": [1, 1]}, "--seeds: two runs would have the name sgns-seed1"),
     ({"baseline": "ace"}, "--baseline: 'ace' is not one of sgns, nce"),
     ({"metric": "wordsim/spearman"}, "'wordsim' is neither valid, test nor one of evaluate.benchmarks"),
     ({"metric": "spearman"}, "--metric: metric: "),
     ({"sets": ["evaluate.heldout_pairs=0"]}, "nothing is held out"),
     ({"sets": ["train.seed=3"]}, "--set train.seed: each run has its own"),
     ({"sets": ["strategy=ace"]}, "--set strategy: each run has its own"),
+    ({"sets": ["model.name=cbow"]}, "--set model.name: each run has its own; use --model"),
+    ({"sets": ["loss.name=nce"], "losses": [None, "softmax"]}, "--set loss.name: each run has its own; use --losses"),
+    ({"sets": ["train.cpu_seconds=9"], "cpu_seconds": 5},
+     "--set train.cpu_seconds: 9.0: --cpu-seconds is 5.0; remove one of the two"),
+    ({"sets": ["evaluate.benchmarks=[]"], "benchmarks": ["men", "yp130"]},
+     "--benchmarks: men,yp130: the settings have evaluate.benchmarks: []; remove one of the two"),
     ({"sets": ["text.windw=3"]}, "did you mean 'window'"),
     ({"seeds": 0}, "--seeds: seeds"),
     ({"seeds": []}, "--seeds: seeds"),

@@ -345,12 +345,16 @@ def test_a_stopped_reproduction_prints_the_command_that_resumes_it(place: Path, 
 
 
 @pytest.mark.parametrize(("old", "new", "message", "fitted"), [
-    ("metric: test/log_likelihood, margin", "metric: test/mr, margin", "18:54: checks[0].metric", 1),
+    ("metric: test/log_likelihood, margin", "metric: test/mr, margin", "18:54: checks[0].metric", 0),
+    ("metric: test/log_likelihood, margin", "metric: test/mrr/a, margin", "18:54: checks[0].metric", 1),
     ("run: nce-k2, metric: test/log_likelihood, where", "run: nce-k1, metric: test/mr, where",
+     "21:48: expected[1].metric", 0),
+    ("run: nce-k2, metric: test/log_likelihood, where", "run: nce-k1, metric: test/mrr/a, where",
      "21:48: expected[1].metric", 2),
-    ("metrics: [test/log_likelihood]", "metrics: [test/mr]", "16:27: axis.metrics[0]", 2),
-    ("metric: test/log_likelihood\n", "metric: test/mr\n", "9:1: metric", 1)])
-def test_a_missing_score_is_reported_after_the_first_run_with_its_place(
+    ("metrics: [test/log_likelihood]", "metrics: [test/mr]", "16:27: axis.metrics[0]", 0),
+    ("metrics: [test/log_likelihood]", "metrics: [test/mrr/a]", "16:27: axis.metrics[0]", 2),
+    ("metric: test/log_likelihood\n", "metric: test/mr\n", "9:1: metric", 0)])
+def test_a_missing_score_is_reported_before_or_after_the_first_run_with_its_place(
         place: Path, tmp_path: Path, local_runs: type[Here], old: str, new: str, message: str, fitted: int) -> None:
     name, out = str(yaml_of(place, old, new)), tmp_path / "out"
     for count in (fitted, 0):  # on resuming, the existing runs are checked first
@@ -358,7 +362,7 @@ def test_a_missing_score_is_reported_after_the_first_run_with_its_place(
         with pytest.raises(UsageError) as error:
             reproduce.reproduce(name, seeds=1, out=out, parallel=1, threads=1)
         printed = str(error.value)
-        assert f"out/paper.yaml:{message}: test/mr: " in printed \
+        assert f"out/paper.yaml:{message}: test/mr" in printed \
             and "does not have this score; there are: valid/log_" in printed
         assert f"then continue: embtrain reproduce {name} --out {out}" in printed and len(local_runs.log) == count
     (out / "paper.yaml").write_text((place / "tiny.yaml").read_text())
@@ -372,12 +376,12 @@ def test_a_spent_budget_leaves_the_rest_out(place: Path, tmp_path: Path, local_r
     name = str(place / "tiny.yaml")
     finished = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1, cpu_seconds=1e-9)
     assert local_runs.log == ["fit softmax-seed1"]  # the first starts before the budget is used
-    assert "5 runs are skipped" in capsys.readouterr().err
-    assert [cell["status"] for cell in finished.results["cells"]] == ["finished", *["failed"] * 5]
+    assert "8 runs are skipped" in capsys.readouterr().err
+    assert [cell["status"] for cell in finished.results["cells"]] == ["finished", *["failed"] * 8]
     assert "not started" in finished.results["cells"][1]["error"]
     assert finished.results["reproduction"]["checks"][0]["verdict"] == NOT_SEPARABLE
     whole = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1, cpu_seconds=1e9)
-    assert len(local_runs.log) == 6 and {cell["status"] for cell in whole.results["cells"]} == {"finished"}
+    assert len(local_runs.log) == 9 and {cell["status"] for cell in whole.results["cells"]} == {"finished"}
 
 
 @pytest.mark.parametrize(("corpus", "seconds", "budget"), [(None, None, 1000), (None, 7.0, 7), ("COPY", None, None),

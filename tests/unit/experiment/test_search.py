@@ -187,7 +187,8 @@ def test_a_file_that_no_search_wrote_is_refused(tmp_path: Path, text: str) -> No
 
 def test_only_the_requested_number_of_trials_is_used(place: Path, finished: Comparison, tmp_path: Path) -> None:
     shutil.copytree(finished.folder / "search", tmp_path / "search")
-    shutil.copy(finished.folder / "search.json", tmp_path)
+    for name in ("search.json", "comparison.yaml"):
+        shutil.copy(finished.folder / name, tmp_path)
     sizes = [n for n in range(1, 7)
              if any(tuning.best_trial(group, True, "")["value"] != tuning.best_trial(group[:n], True, "")["value"]
                     for group in trials(tmp_path).values())]
@@ -227,9 +228,9 @@ def test_a_search_is_not_resumed_on_another_corpus(place: Path, tmp_path: Path, 
 
 def test_a_missing_metric_is_reported_after_the_first_trial(place: Path, tmp_path: Path,
                                                             local_cells: type[Here]) -> None:
-    with pytest.raises(UsageError, match=r"^--metric: valid/log_likelihod: sgns-trial1 does not have this .*"
+    with pytest.raises(UsageError, match=r"^--metric: valid/mrr/head: sgns-trial1 does not have this .*"
                                          r"valid/log_likelihood.*to continue with one of them: embtrain compare --out"):
-        run(place, tmp_path, trials=2, metric="test/log_likelihod")
+        run(place, tmp_path, trials=2, metric="test/mrr/head")
     assert len(local_cells.log) == 1 and not (tmp_path / "search.json").exists()
     run(place, tmp_path, trials=1)
     assert len(local_cells.log) == 4                # the trained trial is not trained again
@@ -272,9 +273,12 @@ def test_a_failed_trial_counts_and_is_not_chosen(
 @pytest.mark.parametrize(("options", "message"), [
     ({"trials": None}, "--search and --trials must be set"), ({"search": []}, "--search and --trials must be set"),
     ({"search": ["train.lr"]}, r"--search train\.lr: should be KEY=LOW:HIGH"),
-    ({"search": ["train.lr=0.5:0.1"]}, "should be KEY=LOW:HIGH"), ({"search": ["train.lr=0:1:log"]}, "should be KEY"),
+    ({"search": ["train.lr=0.5:0.1"]}, r"^--search train\.lr=0\.5:0\.1: 0\.5 is not below 0\.1; give the lower bound"),
+    ({"search": ["train.lr=1:1"]}, r"^--search train\.lr=1:1: 1 is not below 1; give the lower bound first"),
+    ({"search": ["train.lr=0:1:log"]}, r"^--search train\.lr=0:1:log: 0 has no logarithm; give bounds above 0"),
     ({"search": ["train.lr=a:b"]}, "should be KEY"), ({"search": ["train.lr=1:2:lin"]}, "should be KEY"),
-    ({"search": ["train.lr=[1]"]}, "should be KEY"), ({"search": ["train.lr=0.1:.inf"]}, "should be KEY"),
+    ({"search": ["train.lr=[1]"]}, r"^--search train\.lr=\[1\]: 1 values; give two or more"),
+    ({"search": ["train.lr=0.1:.inf"]}, "should be KEY"),
     ({"search": ["train.lr=[1, 2"]}, r"^--search train\.lr=\[1, 2: should be KEY"),
     ({"search": ["train.lr=0.1:*a"]}, r"^--search train\.lr=0\.1:\*a: should be KEY"),
     ({"search": ["negatives.k=1:2.5"]}, r"^--search negatives\.k=1:2\.5: negatives\.k takes whole numbers"),
@@ -288,7 +292,7 @@ def test_a_failed_trial_counts_and_is_not_chosen(
     ({"search": ["negatives.exponent=0.5:1.0"], "strategies": ["sgns", "uniform"]}, r"exponent: unknown key"),
     ({"search": ["train.lr=-1.0:1.0"]}, r"^--search train\.lr=-1\.0:1\.0: train\.lr: should be greater than 0, got -1"),
     ({"search": ["negatives.k=[5, 0, 2]"]}, r"^--search negatives\.k=\[5, 0, 2\]: negatives\.k: should be greater"),
-    ({"sets": [*KEYS, "evaluate.heldout_pairs=0"], "metric": "wordsim353/spearman", "benchmarks": ["wordsim353"]},
+    ({"sets": [*KEYS, "evaluate.heldout_pairs=0", "evaluate.benchmarks=[wordsim353]"], "metric": "wordsim353/spearman"},
      "--search: trials are scored by valid/log_likelihood, and nothing is held out"),
     ({"seeds": [0, 1]}, r"^--seeds: 0 is the seed of the trials that choose the settings; give other seeds"),
     ({"metric": "valid/mrr"}, r"^--metric: valid/mrr: it scores the trials of the search, so it cannot decide .*, "

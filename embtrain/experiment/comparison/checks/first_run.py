@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +11,18 @@ from embtrain.experiment.comparison.checks import disk, parts
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.base import Task
 
 
-def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], trials: int, parallel: int) -> int:
+def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], trials: int, parallel: int,
+            check: Callable[[Task], None]) -> int:
     """Run the checks that need the corpus, check the disk, and return the approximate number of blocks of each run.
 
     Reading here fills the cache before many processes read it. probes: a cell of each label that is not finished, and
     trials at the bounds of a search, by their names in errors. trials: number of trials of each label that may still
-    train. parallel: runs at a time. DataError if finished cells were trained on another corpus; UsageError or DataError
-    if a run cannot be built; ResourceError if the disk is too small.
+    train. parallel: runs at a time. check: a further check of the corpus as the first cell reads it. DataError if
+    finished cells were trained on another corpus; UsageError or DataError if a run cannot be built; ResourceError if
+    the disk is too small.
     """
     settings = cells[0].settings
     task = tasks.read(settings)
@@ -27,6 +30,7 @@ def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], tri
         if cell.is_finished():
             check_corpus(cell.folder, task)
     planned = parts.build_each(probes, task)
+    check(task)
     searching = [replace(cell, name=name, folder=folder / "search" / name)
                  for label, cell in probes.items() if label == cell.label
                  for name in (f"{label}-trial{i + 1}" for i in range(trials))]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from embtrain.common.errors import UsageError
 from embtrain.experiment.comparison import outcome, results, tuning
-from embtrain.experiment.comparison.grid import Grid
+from embtrain.experiment.comparison.grid import Grid, stored_files
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.tasks import base as tasks
@@ -20,11 +20,11 @@ PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "
 
 def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
     """Return the reasons why these cells cannot be compared."""
-    labels, first = dict.fromkeys(cell.label for cell in cells), cells[0]
-    errors = [f"strategies: two runs would have the name {name}; give each strategy, loss and seed once"
-              for name, n in Counter(cell.name for cell in cells).items() if n > 1]
-    if errors:
-        return errors[:1]
+    labels, first, errors = dict.fromkeys(cell.label for cell in cells), cells[0], list[str]()
+    if repeated := [name for name, n in Counter(cell.name for cell in cells).items() if n > 1]:
+        keys = [key for key in ("losses", "models", "seeds") if len(set(getattr(grid, key))) < len(getattr(grid, key))]
+        return [f"{grid.flag_of(keys[0] if keys else 'strategies')}: two runs would have the name {repeated[0]}; give "
+                "each strategy, loss, model and seed once"]
     if len(labels) < 2:
         errors.append(f"--negatives: {first.label} is the only strategy; add another")
     if grid.baseline not in labels:
@@ -41,10 +41,7 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
         errors.append(f"{flag}: {benchmark!r} is neither valid, test nor one of evaluate.benchmarks: "
                       f"{', '.join(benchmarks)}")
     for cell in cells:
-        if cell.settings.train.seed != cell.seed:
-            errors.append("--set train.seed: each run has its own; use --seeds")
-        if cell.settings.strategy != cell.strategy:
-            errors.append("--set strategy: each run has its own; use --negatives")
+        errors += _overridden_options(grid, cell)
         if cell.settings.train.engine == "fused":
             errors += [f"--set train.engine=fused: {reason}" for reason in fused_blockers(cell, compiled=True)]
         same_model = next(reference for reference in cells if reference.model == cell.model)
@@ -61,6 +58,21 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
                 errors.append(f"{differing_key}: is {a!r} in {reference.label} and {b!r} in {cell.label}: so the runs "
                               f"cannot be paired; give all runs one value with --set {differing_key}=...")
     return list(dict.fromkeys(errors))
+
+
+def _overridden_options(grid: Grid, cell: Cell) -> list[str]:
+    """Return the reasons why settings do not override the options that a run is named after, or its limit."""
+    settings = cell.settings
+    named = (("train.seed", "--seeds", cell.seed, settings.train.seed),
+             ("strategy", "--negatives", cell.strategy, settings.strategy),
+             ("model.name", "--model", cell.model, settings.model.name),
+             ("loss.name", "--losses", cell.loss, settings.loss.name))
+    errors = [f"--set {key}: each run has its own; use {flag}" for key, flag, requested, actual in named
+              if requested not in (None, actual)]
+    if grid.cpu_seconds not in (None, settings.train.cpu_seconds):
+        errors.append(f"--set train.cpu_seconds: {settings.train.cpu_seconds}: {grid.flag_of('cpu_seconds')} is "
+                      f"{grid.cpu_seconds}; remove one of the two")
+    return errors
 
 
 def different_blocks(own_blocks: Mapping[str, int], block: int | None) -> list[str]:
@@ -84,12 +96,14 @@ def fused_blockers(cell: Cell, compiled: bool | None = None) -> list[str]:
 
 
 def check_saved_settings(cells: Sequence[Cell]) -> None:
-    """Raise UsageError if a cell's folder contains a run with other settings than requested."""
+    """Raise UsageError if a cell's folder contains a run with other settings than requested; DataError: with none."""
     for cell in cells:
         if not (cell.folder / "config.yaml").is_file():
             continue
+        with stored_files():
+            saved = run_settings.from_run(cell.folder)
         saved, requested = (x.model_copy(update={"train": x.train.model_copy(update={"threads": 0})})
-                            for x in (run_settings.from_run(cell.folder), cell.settings))
+                            for x in (saved, cell.settings))
         for key, old, new in outcome.differing_keys(saved, requested, ""):
             raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give the "
                              "comparison another --out, or remove that folder")

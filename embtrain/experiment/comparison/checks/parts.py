@@ -19,6 +19,7 @@ from embtrain.common.progress import Progress
 from embtrain.common.types import ProblemSpec
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run import components, run
+from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.memory import StateBytes, built_state, disk_need
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
@@ -51,13 +52,13 @@ def build_each(cells: Mapping[str, Cell], task: Task) -> dict[str, PlannedRun]:
     read = {_data_key(task.settings): task}
 
     def build(cell: Cell) -> PlannedRun:
-        settings = cell.settings.model_copy(update={"train": cell.settings.train.model_copy(update={"device": "cpu"})})
-        key = _data_key(settings)
+        key = _data_key(cell.settings)
         if key not in read:
-            read[key] = tasks.read(settings)
+            read[key] = tasks.read(cell.settings)
         problem = read[key].problem_spec("cpu")
         try:
-            return PlannedRun(problem, _state(settings, read[key], problem, cell.folder))
+            built = build_within_memory(cell.settings, read[key], problem, cell.folder)
+            return PlannedRun(problem, None if built is None else built_state(built))
         except ResourceError:
             return PlannedRun(problem, None)
 
@@ -66,11 +67,12 @@ def build_each(cells: Mapping[str, Cell], task: Task) -> dict[str, PlannedRun]:
     return planned
 
 
-def _state(settings: Settings, task: Task, problem: ProblemSpec, folder: Path) -> StateBytes | None:
-    """Build a run and return the bytes of its state; None if it would take half of the free memory."""
+def build_within_memory(settings: Settings, task: Task, problem: ProblemSpec, folder: Path) -> Components | None:
+    """Build a run on the CPU; None if its state would take half of the free memory."""
+    settings = settings.model_copy(update={"train": settings.train.model_copy(update={"device": "cpu"})})
     if 2 * disk_need(settings, problem, folder).checkpoint > machine.free():
         return None
-    return built_state(components.build(settings, task, problem, observed=False, folder=folder))
+    return components.build(settings, task, problem, observed=False, folder=folder)
 
 
 def _data_key(settings: Settings) -> str:

@@ -82,7 +82,7 @@ class Joiner:
                         work.process.send_once(request or signal.SIGTERM)
                     if not self.works and (request is not None or not waiting):
                         break
-                    if not progress.quiet and time.monotonic() - printed_at >= progress.EVERY_SECONDS:
+                    if not progress.is_quiet() and time.monotonic() - printed_at >= progress.EVERY_SECONDS:
                         printed_at = time.monotonic()
                         self._print_status(cells, waiting)
                     self._wait(stop)
@@ -215,5 +215,5 @@ class Joiner:
         self._note(work.cell, "another machine has taken it over")
 
     def _note(self, cell: Cell, text: str) -> None:
-        if not progress.quiet:
+        if not progress.is_quiet():
             terminal.note(f"{cell.name}: {text}")

@@ -1,0 +1,292 @@
+"""The folder of a comparison: files of the user, runs that its grid does not contain, and damaged files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.in_process import Here, in_process, small_text
+
+from embtrain import cli
+from embtrain.common.config import dump
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.experiment.comparison import compare, join, outcome
+from embtrain.experiment.comparison.checks import folder as folders, metrics
+from embtrain.experiment.comparison.compare import Comparison, Grid
+from embtrain.experiment.comparison.shared.sharing import Sharing
+from embtrain.experiment.comparison.workers import FINISHED
+from embtrain.experiment.paper import reproduce
+from embtrain.report import figure_files
+from embtrain.report.comparison import page
+from embtrain.report.load import comparison as read_results
+from embtrain.report.render import markdown_latex
+
+KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=4", "train.epochs=1", "train.chunk=512",
+        "train.lr=0.1", "evaluate.heldout_pairs=100", "evaluate.resamples=0", "evaluate.neighbours=[bal]",
+        "evaluate.benchmarks=[]"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_text(tmp_path_factory.mktemp("folder"))
+
+
+@pytest.fixture(autouse=True)
+def cells_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+    in_process(monkeypatch, place)
+    return Here
+
+
+def options(place: Path, **changes: Any) -> dict[str, Any]:
+    return {"strategies": ["sgns", "nce", "uniform"], "seeds": 2, "corpus": str(place / "text"), "sets": KEYS,
+            **changes}
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> Comparison:
+    with pytest.MonkeyPatch.context() as patch:
+        in_process(patch, place)
+        return compare.compare(compare.read_grid(options(place)), place / "whole", 1, 1)
+
+
+@pytest.fixture
+def done(whole: Comparison, tmp_path: Path) -> Path:
+    """A copy of a finished comparison, which a test may change."""
+    shutil.copytree(whole.folder, tmp_path / "done")
+    return tmp_path / "done"
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["embtrain", *map(str, words)])
+    return cli.run()
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+# -- runs that are left out --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("changes", "line"), [
+    ({"seeds": 1}, "3 finished runs in cells are not part of this comparison (nce-seed2, sgns-seed2, uniform-seed2); "
+                   "to include them, give --seeds 2"),
+    ({"strategies": ["sgns", "nce"]}, "2 finished runs in cells are not part of this comparison (uniform-seed1, "
+                                      "uniform-seed2); to include them, give --negatives sgns,nce,uniform"),
+    ({"strategies": ["nce", "sgns"], "seeds": [2]},
+     "4 finished runs in cells are not part of this comparison (nce-seed1, sgns-seed1, uniform-seed1, uniform-seed2); "
+     "to include them, give --negatives nce,sgns,uniform --seeds 2"),
+])
+def test_finished_runs_outside_the_grid_are_reported(done: Path, place: Path, capsys: pytest.CaptureFixture[str],
+                                                     changes: dict[str, Any], line: str) -> None:
+    smaller = compare.compare(compare.read_grid(options(place, **changes), None, done), done, 1, 1)
+    assert f"{done}: {line}" in capsys.readouterr().err.splitlines() and Here.log == []
+    assert smaller.results["notes"] == [line]
+    assert line in markdown_latex.markdown(page.document(read_results.read(done))).replace("\\", "")
+    compare.rejudge(done)                           # as `embtrain report` does
+    assert capsys.readouterr().err == f"{done}: {line}\n"
+    again = compare.compare(compare.read_grid(options(place), None, done), done, 1, 1)
+    assert again.results["notes"] == [] and len(again.results["cells"]) == 6 and capsys.readouterr().err == ""
+
+
+def run_folder(folder: Path, name: str, strategy: str) -> None:
+    (folder / "cells" / name).mkdir(parents=True)
+    (folder / "cells" / name / "config.yaml").write_text(f"strategy: {strategy}\n")
+    for file in FINISHED:
+        (folder / "cells" / name / file).touch()
+
+
+@pytest.mark.parametrize(("changes", "runs", "remedy"), [
+    ({"losses": [None]}, {"sgns+nce-seed1": "sgns", "nce+nce-seed1": "nce"}, "give --losses own,nce"),
+    ({"losses": ["nce"]}, {"sgns-seed2": "sgns"}, "give --losses nce,own --seeds 2"),
+    ({"models": ["skipgram", "cbow"]}, {"sgns@node2vec-seed1": "sgns"}, "give --model skipgram,cbow,node2vec"),
+    ({}, {"own-seed1": "own.yaml"}, "give --negatives sgns,nce,own.yaml"),
+    ({}, {"sgns-seed5": "sgns"}, r"give --config with a file that sets seeds: \[1, 5\]"),
+    ({}, {f"sgns-seed{seed}": "sgns" for seed in range(2, 10)},
+     r"8 .* \(sgns-seed2, .*, sgns-seed6 and 3 more\); to include them, give --seeds 9"),
+    # names of runs in a file, and labels without the model, cannot be given as options
+    ({}, {"k2-seed1": "sgns"}, "run `embtrain report` on this folder with --baseline sgns"),
+    ({"models": ["skipgram", "cbow"]}, {"sgns-seed1": "sgns"}, "run `embtrain report` on this folder"),
+    ({}, {"lost-seed1": "[1]"}, "run `embtrain report` on this folder"),
+])
+def test_the_option_that_includes_a_run_is_named(tmp_path: Path, changes: dict[str, Any], runs: dict[str, str],
+                                                 remedy: str) -> None:
+    grid = Grid(**{"strategies": ["sgns", "nce"], "seeds": 1, "baseline": "sgns", **changes})
+    for name, strategy in runs.items():
+        run_folder(tmp_path, name, strategy)
+    (tmp_path / "cells" / "unfinished-seed1").mkdir()
+    names = [f"{label}-seed{seed}" for label, _ in grid.kinds() for seed in grid.seeds]
+    assert re.search(remedy, folders.left_out(tmp_path, grid, names))
+    assert folders.left_out(tmp_path, grid, [*names, *runs]) == ""
+
+
+def test_unfinished_runs_that_are_not_joined_are_reported(done: Path, tmp_path: Path,
+                                                          capsys: pytest.CaptureFixture[str]) -> None:
+    (done / "cells" / "nce-seed2" / "scores.json").unlink()
+    shutil.rmtree(done / "cells" / "uniform-seed1")
+    (done / "cells" / "uniform-seed1.error.json").write_text('{"error": "x", "code": 3}')
+    line = (f"{done}: 2 of 6 runs are not finished and not compared (nce-seed2, uniform-seed1); to finish them, run "
+            "`embtrain compare` with this --out")
+    joined = join.join([done], tmp_path / "joined", "nce")
+    assert capsys.readouterr().err.splitlines() == [line] and line in joined.results["notes"]
+
+
+# -- files of the user ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", folders.FILES)
+@pytest.mark.parametrize("join_machines", [False, True])
+def test_files_of_the_user_are_not_replaced_by_a_comparison(place: Path, tmp_path: Path, name: str,
+                                                            join_machines: bool) -> None:
+    sharing = {"sharing": Sharing(1.0)} if join_machines else {}
+    (tmp_path / name).write_text("mine")
+    error = DataError if name == "comparison.yaml" else UsageError
+    with pytest.raises(error, match=rf"{name}, which belongs to no comparison; choose another" if error is UsageError
+                       else r"comparison\.yaml:1: should be keys and values"):
+        compare.compare(compare.read_grid(options(place)), tmp_path, 1, 1, **sharing)
+    assert (tmp_path / name).read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_grid_of_the_user_is_not_replaced_by_the_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                               capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "comparison.yaml"
+    file.write_text("# mine\nstrategies: [sgns, nce]\n")
+    assert command(monkeypatch, "compare", "--config", file, "--out", tmp_path) == 2
+    assert "comparison.yaml: would be replaced by the whole grid" in one_line(capsys)
+    assert file.read_text().startswith("# mine") and len(list(tmp_path.iterdir())) == 1
+    (tmp_path / "cells").mkdir()                    # of a comparison, whose grid has them written out
+    assert compare.read_grid({}, file, tmp_path).strategies == ["sgns", "nce"]
+
+
+def test_folders_of_the_user_are_not_mixed_with_runs(place: Path, tmp_path: Path) -> None:
+    for name in folders.FOLDERS:
+        (tmp_path / name / name / "runs").mkdir(parents=True)
+        with pytest.raises(UsageError, match=f"contains {name}, which belongs to no comparison"):
+            compare.compare(compare.read_grid(options(place)), tmp_path / name, 1, 1)
+
+
+def test_a_comparison_writes_the_files_that_are_kept(whole: Comparison) -> None:
+    assert {path.name for path in whole.folder.iterdir() if not path.name.startswith(".")} <= set(folders.FILES)
+
+
+def test_what_a_comparison_leaves_before_its_first_run_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "join" / "leases").mkdir(parents=True)
+    (tmp_path / "notes.txt").write_text("mine")
+    folders.check_folder(tmp_path)
+
+
+def test_a_comparison_is_not_written_into_its_corpus(place: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    shutil.copytree(place / "text", text)
+    with pytest.raises(UsageError, match=r"^--out: .*text is the corpus, and the files of a comparison would be read"):
+        compare.compare(compare.read_grid(options(text.parent)), text, 1, 1)
+    assert not (text / "cells").exists() and not (text / "comparison.yaml").exists()
+
+
+@pytest.mark.parametrize("name", folders.REPORT_FILES)
+def test_files_of_the_user_are_not_replaced_by_a_report_of_runs(whole: Comparison, tmp_path: Path, name: str) -> None:
+    runs = [whole.folder / "cells" / run for run in ("sgns-seed1", "nce-seed1")]
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UsageError, match=f"^--out: .* contains {name}, which belongs to no report of several runs"):
+        join.write(runs, tmp_path)
+    assert (tmp_path / name).read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_report_of_runs_is_replaced_by_its_next_one(whole: Comparison, tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [whole.folder / "cells" / run for run in ("sgns-seed1", "nce-seed1")]
+    monkeypatch.setattr(join.page, "write", lambda folder: (folder / "report.html").touch())
+    join.write(runs, tmp_path)
+    join.write(runs, tmp_path, metric="test/mrr")
+    assert json.loads((tmp_path / "results.json").read_text())["plan"]["metric"] == "test/mrr"
+    (tmp_path / "comparison.yaml").write_text("mine")
+    with pytest.raises(UsageError, match="already contains a run or a comparison; choose another folder"):
+        join.write(runs, tmp_path)
+
+
+@pytest.mark.parametrize("name", folders.run_page.FILES)
+def test_files_of_the_user_are_not_replaced_by_a_report_of_a_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.yaml").write_text("theme: dark\n")
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(DataError, match=rf"{name}: belongs to no run, because the folder has no identity\.json"):
+        join.write([tmp_path])
+    assert (tmp_path / name).read_text() == "mine" and len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_paper_of_the_user_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce.compare, "compare", lambda *_: None)
+    (tmp_path / "paper.yaml").write_text("mine")
+    with pytest.raises(UsageError, match=r"contains paper\.yaml, which belongs to no reproduction; choose another"):
+        reproduce.reproduce("nce_note_k", out=tmp_path)
+    assert (tmp_path / "paper.yaml").read_text() == "mine"
+    (tmp_path / "cells").mkdir()                    # a reproduction that was refused before its first run
+    reproduce.reproduce("nce_note_k", out=tmp_path)
+    assert (tmp_path / "paper.yaml").read_text() == reproduce.papers.path("nce_note_k").read_text()
+
+
+def test_figures_are_not_written_into_a_file(whole: Comparison, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole.folder / "cells" / "sgns-seed1", run)
+    (run / "figures").write_text("mine")
+    with pytest.raises(UsageError, match=r"^--figures: .*figures is not a folder; choose another$"):
+        figure_files.write(run, ["svg"])
+    assert (run / "figures").read_text() == "mine"
+
+
+# -- damaged files ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[b"", b"# nothing\n", b"- a\n", b"seeds: 3\n", b"strategies: [sgns, nce]\nsedes: 3\n",
+                        b"a: [\n", b"\xff"],
+                ids=["empty", "comment", "list", "no runs", "unknown key", "no YAML", "no text"])
+def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    folder = tmp_path / "d"
+    folder.mkdir()
+    (folder / "comparison.yaml").write_bytes(request.param)
+    return folder
+
+
+@pytest.mark.parametrize("words", [["report", "D"], ["compare", "--out", "D", "--negatives", "sgns,nce"],
+                                   ["compare", "--out", "D", "--join"], ["reproduce", "nce_note_k", "--out", "D"]])
+def test_a_damaged_grid_is_data_in_every_command(damaged: Path, monkeypatch: pytest.MonkeyPatch, words: list[str],
+                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    before = (damaged / "comparison.yaml").read_bytes()
+    assert command(monkeypatch, *[str(damaged) if word == "D" else word for word in words]) == 3
+    assert "comparison.yaml" in one_line(capsys) and len(list(damaged.iterdir())) == 1
+    assert (damaged / "comparison.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [None, "", "- a\n", "title: A title\n"])
+def test_a_damaged_claim_is_data_in_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    folder, grid = tmp_path / "d", reproduce.paper_grid("nce_note_k", {}, [], tmp_path)[0]
+    folder.mkdir()
+    (folder / "comparison.yaml").write_text(dump(compare.plan(grid, folder)[0]))
+    if content is not None:
+        (folder / "paper.yaml").write_text(content)
+    with pytest.raises(DataError, match=r"paper\.yaml"):       # of a finished run
+        metrics.require_metrics(grid, outcome.CellOutcome("a", "a", None, "skipgram", 1, folder, "."), folder, "")
+    for words in (["report", folder], ["reproduce", "nce_note_k", "--out", folder]):
+        code = 2 if content is None and words[0] == "reproduce" else 3    # a comparison of another claim
+        assert command(monkeypatch, *words) == code
+        lines = capsys.readouterr().err.splitlines()
+        assert "paper.yaml" in lines[-1] or code == 2
+
+
+@pytest.mark.parametrize("content", ["- a\n", "", "strategy: [\n"])
+def test_a_damaged_run_is_data_for_a_comparison(done: Path, place: Path, tmp_path: Path, content: str) -> None:
+    run = done / "cells" / "nce-seed1"
+    (run / "config.yaml").write_text(content)
+    for call in (lambda: compare.compare(compare.read_grid({}, None, done), done, 1, 1),
+                 lambda: join.join([done], tmp_path / "out", "nce"),
+                 lambda: join.join([run, run.parent / "sgns-seed1"], tmp_path / "out")):
+        with pytest.raises(EmbtrainError, match=r"nce-seed1/config\.yaml") as error:
+            call()
+        assert error.value.code == 3
