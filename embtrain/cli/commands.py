@@ -97,9 +97,12 @@ def fit(
 
     options.configure_output(quiet)
     short = options.short_sets(epochs, dim)
-    with launch.join() as group:
+    flags = {"model.name": ("--model", model), "loss.name": ("--loss", loss), "train.seed": ("--seed", seed),
+             "train.threads": ("--threads", threads), "train.device": ("--device", device),
+             **{text.partition("=")[0]: (flag, text) for text, flag in short.items()}}
+    with launch.join() as group, options.named_flags(flags):
         settings = resolve(negatives, model, corpus, loss, config, [*short, *(overrides or [])], seed, threads, device,
-                           {f"--set {text}": flag for text, flag in short.items()}, tuned)
+                           {f"--set {text}": flag for text, flag in short.items()}, tuned, True)
         if dry_run:
             if group.is_first:
                 plan = experiment.plan(settings, group, out)
@@ -151,11 +154,13 @@ def evaluate(
     with machine.paused_collector():
         from embtrain.experiment import evaluate as score, interval_share
         from embtrain.report import table
+        from embtrain.train.state.signals import resumable
 
     options.configure_output(quiet)
     names = [name for text in on or [] for name in
              ([text] if Path(text).exists() else options.names(text, "--on") or [])]
-    rows = score(path, names, overrides or (), *options.read_options(limit, encoding))
+    with resumable(lambda: ""):              # a translator that it trains is not kept
+        rows = score(path, names, overrides or (), *options.read_options(limit, encoding))
     options.emit([row._asdict() for row in rows], as_json, lambda: table(rows, interval_share(path, overrides or ())))
 
 
@@ -257,7 +262,7 @@ def data_sentences(
     from embtrain.experiment.inspect.sentences import sentences
 
     options.configure_output(quiet)
-    out_file = None if out is None else check_output_file(out)
+    out_file = None if out is None else check_output_file(out, inputs=[corpus] if corpus else ())
     lines = sentences(corpus, side, part, ends, overrides)
     if out_file is not None:
         write_text(out_file, "".join(f"{line}\n" for line in lines))

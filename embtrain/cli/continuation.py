@@ -35,7 +35,7 @@ def continue_run(
 
     options.configure_output(quiet)
     if dry_run:
-        plan = experiment.plan(continuation.continued_settings(run, corpus, overrides or [], seed, threads))
+        plan = experiment.plan(continuation.continued_settings(run, corpus, overrides or [], seed, threads), out=out)
         options.emit(plan.tree(), as_json, lambda: plan)
         return
     options.emit_run(continuation.continue_run(run, corpus, sets=overrides or [], seed=seed, threads=threads, out=out),

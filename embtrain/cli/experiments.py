@@ -125,7 +125,8 @@ def reproduce(
 
     options.configure_output(quiet)
     if name is None:
-        if any(value is not None for value in (corpus, seeds, cpu_seconds, overrides, parallel, out)) or join:
+        if any((corpus, seeds, cpu_seconds is not None, overrides, parallel, threads, out, join, retry_failed,
+                lease_seconds)):
             raise UsageError("NAME: is missing; give the paper to reproduce, or no option to list the available papers")
         papers = reproducing.listing()
         options.emit([paper._asdict() for paper in papers], as_json, lambda: "\n".join(map(str, papers)))
@@ -150,9 +151,9 @@ def report(
     metric: Annotated[str | None, typer.Option(
         metavar="BENCHMARK/METRIC", help="For several folders: primary metric (default: the task's, usually "
                                          "test/log_likelihood).")] = None,
-    figures: Annotated[str, typer.Option(
-        metavar="KIND,...", help="Also write every figure into the folder figures: svg, pdf, png (the last two need "
-                                 "CairoSVG).")] = "",
+    figures: Annotated[str | None, typer.Option(
+        metavar="KIND,...", help="Also write every figure into the folder figures: svg, pdf, png; the last two need "
+                                 "CairoSVG (default: none).")] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -161,8 +162,7 @@ def report(
     from embtrain.report import figure_files
 
     options.configure_output(quiet)
-    kinds = [kind.strip() for kind in figures.split(",") if kind.strip()]
-    figure_files.check(kinds)
+    figure_files.check(kinds := names(figures, "--figures") or [])
     page = join.write(runs, out, baseline, metric)
     written = figure_files.write(page.parent, kinds) if kinds else []
     lines = [str(page), *([f"{page.parent / figure_files.FOLDER}: {len(written)} files"] if kinds else [])]
@@ -175,11 +175,11 @@ def diagnose(
                                         help="Run folder (an unfinished run gives a warning).")],
     negatives: Annotated[str | None, typer.Option(
         "--strategies", "--negatives", metavar="NAME,...",
-        help="Strategies: names that `embtrain list` prints, or your YAML files (default: the run's).")] = None,
+        help="Strategies: names that `embtrain list` prints, or your YAML files (default: the table alone).")] = None,
     m: Annotated[str, typer.Option("--m", metavar="N,...", help="Numbers of negatives.")] = "10,100",
     queries: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="Number of held-out queries.")] = 64,
-    draws: Annotated[int, typer.Option(
-        metavar="N", min=2, max=1_000_000, help="Number of draws to measure the bias with.")] = 400,
+    draws: Annotated[int | None, typer.Option(
+        metavar="N", min=2, max=1_000_000, help="Number of draws to measure the bias with (default: 400).")] = None,
     threads: Annotated[int | None, typer.Option(
         metavar="N", min=0, max=1024, help="Number of threads; 0: all cores (default: that of the run).")] = None,
     dump_negatives: Annotated[Path | None, typer.Option(
@@ -203,11 +203,13 @@ def diagnose(
     if dump_negatives is not None:
         from embtrain.experiment.diagnosis import dump
 
+        if ignored := [flag for flag, value in (("--out", out), ("--draws", draws)) if value is not None]:
+            raise UsageError(f"{ignored[0]}: has no effect with --dump-negatives, which measures nothing; remove it")
         n_negatives = dump.dump(run, strategies, dump_negatives, sizes[0], queries, threads)
         options.emit({"columns": n_negatives, "file": str(dump_negatives)}, as_json,
                      lambda: f"{n_negatives:,} negatives: {plain(str(dump_negatives))}")
         return
-    diagnosis = diagnosing.diagnose(run, strategies, sizes, queries, draws, threads, out)
+    diagnosis = diagnosing.diagnose(run, strategies, sizes, queries, draws or 400, threads, out)
     options.emit(asdict(diagnosis), as_json,
                  lambda: f"{diagnosis_table.table(diagnosis)}\ndiagnosis: {plain(str(out or run / 'diagnosis'))}")
 

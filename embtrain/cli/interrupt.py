@@ -2,20 +2,19 @@
 
 `install_exit_handler` is used when there is nothing to save: while the command imports its modules at the start, and
 after its output is printed. In between, the handler of `install_stop_handler` raises `Stopped`, so that temporary files
-are removed and the command ends with the line "embtrain: stopped by signal N" on stderr. Some modules are imported only
-when a command needs them; during an import the handler prints that line and ends the process. Training has its own
-handler, embtrain/train/state/signals.py.
+are removed and the command ends with the line "embtrain: stopped by signal N" on stderr, which also names the command
+that resumes a run. Some modules are imported only when a command needs them; during an import the handler prints that
+line and ends the process. Training has its own handler, embtrain/train/state/signals.py.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 import time
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # co_filename of the frames in which Python imports a module
@@ -37,9 +36,10 @@ def install_stop_handler() -> None:
 
     def exit_if_stopped(args: Any) -> None:
         from embtrain.common.errors import Stopped
+        from embtrain.train.state.signals import end_at_once
 
         if isinstance(args.exc_value, Stopped):  # raised in a destructor or a callback, where Python drops it
-            _exit_with_message(args.exc_value.signal)
+            end_at_once(args.exc_value.signal)
         default_hook(args)
 
     sys.unraisablehook = exit_if_stopped
@@ -60,13 +60,13 @@ class _StopHandler:
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         from embtrain.common.errors import Stopped
-        from embtrain.train.state.signals import DUPLICATE_SECONDS
+        from embtrain.train.state.signals import DUPLICATE_SECONDS, end_at_once
 
         if self.stopped_at is not None:
             if time.monotonic() - self.stopped_at >= DUPLICATE_SECONDS:
-                os._exit(128 + signum)
+                end_at_once(signum)
         elif _is_importing(frame):
-            _exit_with_message(signum)
+            end_at_once(signum)
         else:
             self.stopped_at = time.monotonic()
             raise Stopped(signum)
@@ -83,10 +83,3 @@ def _is_importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _exit_with_message(signum: int) -> NoReturn:
-    """End the process at once, with the last line of a stopped command and code 128 + signal."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"embtrain: stopped by signal {signum}\n".encode())
-    os._exit(128 + signum)

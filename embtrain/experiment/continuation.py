@@ -12,6 +12,7 @@ from embtrain.experiment.api import Sets, sets_argument
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.run import Run, fit
 from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.started import require_trained
 from embtrain.experiment.tasks.base import read_identity
 from embtrain.train.state.signals import protect_caller
 
@@ -41,6 +42,7 @@ def continued_settings(parent: Path, corpus: str | Path, sets: Sequence[str] = (
     if fixed := next((text for text in sets if text.partition("=")[0].strip() in FIXED_KEYS), None):
         raise UsageError(f"--set {fixed}: is set by the command; give the run and --corpus, or use embtrain fit")
     earlier = run_settings.from_run(parent)
+    require_trained(parent)
     defaults = [f"train.seed={earlier.train.seed + 1 if seed is None else seed}"]
     if threads is not None:
         defaults.append(f"train.threads={threads}")

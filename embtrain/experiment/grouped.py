@@ -21,17 +21,17 @@ from embtrain.common.errors import UsageError
 from embtrain.common.progress import print_line
 from embtrain.experiment.run import components, settings as run_settings, trainer as trainers
 from embtrain.experiment.run.components import Components
-from embtrain.experiment.run.run import (
-    Run,
-    check,
-    check_new,
-    locked,
-    strategy_stem,
-    train_and_report,
-    write_identity,
-)
+from embtrain.experiment.run.run import Run, check, train_and_report, write_identity
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import check_corpus, has_trained, restore_engine
+from embtrain.experiment.run.started import (
+    check_corpus,
+    check_new,
+    has_trained,
+    locked,
+    new_folder,
+    restore_engine,
+    resumable,
+)
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 from embtrain.train.group import launch, requirements
@@ -101,11 +101,8 @@ def simulate(settings: Settings, task: Task, size: int, place: Path,
         trainer.run()
         return parts, trainer
 
-    was_quiet, progress.quiet = progress.quiet, True      # each process would print its own progress
-    try:
+    with progress.silence():                              # each process would print its own progress
         return in_turns(size, train)
-    finally:
-        progress.quiet = was_quiet
 
 
 def _train(place: Path, settings: Settings, parts: Components, fresh: bool, group: ProcessGroup) -> Run:
@@ -117,17 +114,12 @@ def _train(place: Path, settings: Settings, parts: Components, fresh: bool, grou
 
 def _begin(settings: Settings, out: Path | None) -> dict[str, Any]:
     """The folder of the run, and whether this launch has started it before. UsageError for a folder of another run."""
-    folder = out or files.dated_folder(f"{settings.model.name}-{strategy_stem(settings.strategy)}")
-    if os.path.isabs(settings.corpus) and folder.resolve() == Path(settings.corpus).resolve():
-        raise UsageError(f"--out: {folder} is the corpus, and the files of a run would be read as text; choose another")
-    files.check_output_folder(folder)
-    config, record = folder / "config.yaml", folder / FILE
-    if config.is_file() and record.is_file() and launch.restarts(str(files.read_json(record).get("launch", ""))) \
-            and config.read_text(encoding="utf-8") == dump(settings):
-        return {"folder": str(folder), "continues": True}
     if out is not None:
-        check_new(out)
-    return {"folder": str(folder), "continues": False}
+        config, record = out / "config.yaml", out / FILE
+        if config.is_file() and record.is_file() and launch.restarts(str(files.read_json(record).get("launch", ""))) \
+                and config.read_text(encoding="utf-8") == dump(settings):
+            return {"folder": str(out), "continues": True}
+    return {"folder": str(new_folder(settings, out)), "continues": False}
 
 
 def _stored_settings(folder: Path) -> dict[str, Any]:
@@ -191,4 +183,5 @@ def _place(folder: Path, group: ProcessGroup, is_new: bool = False) -> Iterator[
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)
+        stack.enter_context(resumable(folder))
         yield folder

@@ -53,6 +53,7 @@ class Trainer:
                  watched_metric: str = "valid/log_likelihood", on_checkpoint: Callable[[int], None] = lambda _: None):
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
         self.folder, self.evaluate, self.position = folder, evaluate, Position()
+        self.settings: Mapping[str, str] = {}   # that the run must keep, by dotted key; checkpoints record them
         self.watched_metric, self.on_checkpoint = watched_metric, on_checkpoint
         self.optimizers = make_optimizers(model, loss, config)
         engine = choose.engine_class(config, model.task)
@@ -234,6 +235,7 @@ class Trainer:
         state = learned | self._other_states() | {
             "optimizers": [o.state_dict() for o in self.optimizers],
             "position": self.position.state_dict(),
+            "settings": dict(self.settings),
         }
         checkpoint.save(
             self.folder / subfolder, self.position.step, state, 1 if subfolder == "best" else self.config.keep

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_output_folder
+from embtrain.common.files import check_output_folder, read_json
 from embtrain.common.progress import Progress
 from embtrain.common.types import ModelView, Query
 from embtrain.evaluate.words import hubness
@@ -27,7 +27,7 @@ from embtrain.experiment.run import components, scoring, settings as run_setting
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import check_corpus
+from embtrain.experiment.run.started import check_corpus, check_settings, require_trained
 from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
@@ -38,6 +38,7 @@ from embtrain.train.engines.autograd import ReadOnly
 from embtrain.train.state import checkpoint
 
 _log = logging.getLogger("embtrain")
+FILES = ("diagnosis.json", "diagnosis.md", "diagnosis.html")  # of page.write
 NOTES = {"none": "states no probabilities, so its negatives are not corrected",
          "estimated": "measured with negatives as frequent as the positives in the data, corrected by the q that it "
                       "estimates"}
@@ -52,7 +53,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     the scores are not inner products, or the loss uses absolute scores.
     """
     _ = Run(folder).settings                                 # raises if the folder is not a run
-    check_output_folder(out or folder / "diagnosis")
+    check_output(folder, out)
     settings, parts, unfinished = _open_run(folder, strategies, sizes, threads)
     n_threads = torch.get_num_threads()
     view = ReadOnly(parts.model)
@@ -91,6 +92,23 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     return diagnosis
 
 
+def check_output(run: Path, out: Path | None) -> None:
+    """Raise UsageError or ResourceError if a diagnosis cannot be written, or would replace files of the user."""
+    folder = out or run / "diagnosis"
+    check_output_folder(folder)
+    present = next((name for name in FILES if (folder / name).exists()), None)
+    if present is not None and not _is_diagnosis(folder / FILES[0]):
+        raise UsageError(f"--out: {folder} contains {present}, which belongs to no diagnosis; choose another folder")
+
+
+def _is_diagnosis(path: Path) -> bool:
+    """Whether a file is the JSON of a diagnosis."""
+    try:
+        return {"run", "model", "lines"} <= dict(read_json(path)).keys()
+    except (OSError, ValueError, TypeError):
+        return False
+
+
 def _on_subset(view: SubsetView, name: str, parts: Components, settings: Settings, query: Query, timing_query: Query,
                sizes: Sequence[int],
                draws: int) -> list[Size]:
@@ -125,6 +143,11 @@ def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thr
             ) -> tuple[Settings, Components, str]:
     """The same, with the progress of the run if it is not finished."""
     settings = Run(folder).settings
+    require_trained(folder)
+    check_settings(folder, settings)
+    for name in strategies:                                  # before the corpus is read
+        if name != settings.strategy:
+            run_settings.resolve(name)
     components.use_threads(settings.train.threads if threads is None else threads)
     train = settings.train.model_copy(update={"engine": "autograd", "device": "cpu"})
     settings = settings.model_copy(update={"train": train})

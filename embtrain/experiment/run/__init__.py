@@ -6,7 +6,7 @@ trainer.py      the trainer of a run folder, and its checkpoints
 settings.py     merges YAML layers and flags into the typed configuration
 model_parts.py  model, source, loss and training settings of a run
 components.py   builds these and the task from settings
-started.py      state of a run folder in which training has begun
+started.py      state of a run folder: free for a new run, trained, changed
 stored.py       rebuilds a trained model or translator from its run folder
 scoring.py      benchmarks, held-out likelihood and label scores
 downstream.py   benchmarks that train a translator on the vectors

@@ -80,16 +80,19 @@ def build_for_training(settings: Settings, task: Task, folder: Path = Path()) ->
     return parts
 
 
-def choose_device(name: str) -> str:
-    """Return the device name; ResourceError if this machine lacks it, UsageError if it is not supported."""
+def choose_device(name: str, place: str = "") -> str:
+    """Return the device name; ResourceError if this machine lacks it, UsageError if it is not supported.
+
+    place: begins the error, for example `runs/a/config.yaml: `.
+    """
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UsageError(f"train.device: {name!r} is not a device; use cpu, cuda or cuda:N") from error
+        raise UsageError(f"{place}train.device: {name!r} is not a device; use cpu, cuda or cuda:N") from error
     if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"train.device: {name!r} is not supported; use cpu, cuda or cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ResourceError(f"train.device: {name}: this machine has {torch.cuda.device_count()} CUDA devices; use cpu")
+        raise UsageError(f"{place}train.device: {name!r} is not supported; use cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= (n := torch.cuda.device_count()):
+        raise ResourceError(f"{place}train.device: {name}: this machine has {n} CUDA devices; use cpu")
     return name
 
 

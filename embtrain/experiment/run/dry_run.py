@@ -26,6 +26,7 @@ from embtrain.experiment.run import components, memory, trainer as trainers
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import check
 from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.started import new_folder
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.group import requirements, traffic
 from embtrain.train.group.processes import SOLO, ProcessGroup
@@ -94,10 +95,11 @@ def plan(settings: Settings, group: ProcessGroup = SOLO, out: Path | None = None
 
     With several processes, this one trains as one of them. out: folder of the run. Raises the errors of the run itself.
     """
-    folder = out or Path("runs")
+    folder = new_folder(settings, out)
     if group.size > 1:
         requirements.check_settings(settings.model, settings.train, group.size)
     check(settings)
+    components.choose_device(settings.train.device)
     threads = components.use_threads(settings.train.threads)
     parts, estimate, per_block, exchange = profile(settings, group, folder)
     n = parts.task.examples.n_blocks(0, parts.train.chunk or 1) * settings.train.epochs // group.size

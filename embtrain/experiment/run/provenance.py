@@ -22,14 +22,6 @@ from embtrain.common.files import read_json
 from embtrain.experiment.run.components import Components
 from embtrain.kernels.core import loader
 
-# Files of a run, or of a comparison, besides config.yaml, which a run writes first: without it they are not its own.
-RUN_FILES = ("comparison.yaml", "identity.json", "metrics.jsonl", "checkpoints", "vectors.safetensors", "scores.json",
-             "items.safetensors", "report.html", "report.md", "report.tex", "vocabulary.txt", "entities.txt",
-             "relations.txt", "neighbours.json", "drift.json", "start.json", "corpus.safetensors", "answers.json",
-             "parent.json", "sinks.json", "relations.safetensors", "subwords.safetensors", "concepts.txt", "labels.txt",
-             "source.vocabulary.txt", "target.vocabulary.txt", "valid.translations.txt", "test.translations.txt",
-             "examples.json", "mlflow.json", "best")
-
 
 def describe_run(parts: Components, threads: int) -> dict[str, Any]:
     """Return the provenance record of a run: corpus, command, code, threads, engine and machine."""

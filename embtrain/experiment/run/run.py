@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING
 from embtrain import report
 from embtrain.common import files, machine
 from embtrain.common.config import dump, flatten
-from embtrain.common.errors import DataError, Stopped, UsageError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.progress import print_line
 from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import EvalRecipe
@@ -35,11 +33,23 @@ from embtrain.experiment.run import (
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.results import answers, divergence
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import check_corpus, check_parent, check_start, has_trained, restore_engine
+from embtrain.experiment.run.started import (
+    check_corpus,
+    check_files,
+    check_new,
+    check_parent,
+    check_start,
+    has_trained,
+    locked,
+    new_folder,
+    restore_engine,
+    resumable,
+)
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.report.format import format_text
+from embtrain.train.checks.target_metric import parse_threshold
 from embtrain.train.engines import choose
 from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.group.trainer import GroupTrainer
@@ -125,34 +135,19 @@ class Run:
 
 def fit(settings: Settings, out: Path | None = None) -> Run:
     """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, numbered if it exists."""
-    folder = out or files.dated_folder(f"{settings.model.name}-{strategy_stem(settings.strategy)}")
-    if out is not None:
-        check_new(out)
-    if os.path.isabs(settings.corpus) and os.path.realpath(folder) == os.path.realpath(settings.corpus):
-        raise UsageError(f"--out: {folder} is the corpus, and the files of a run would be read as text; choose another")
-    files.check_output_folder(folder)
+    folder = new_folder(settings, out)
     check(settings)
+    components.choose_device(settings.train.device)
     threads = components.use_threads(settings.train.threads)
     parts = components.build_for_training(settings, tasks.read(settings), folder)
     print_line(parts.task.describe_files())
     folder = out or files.claim_folder(folder)
-    with locked(folder):
+    with locked(folder), resumable(folder):
         check_new(folder)               # another process may have started one while the corpus was read
         files.write_text(folder / "config.yaml", dump(settings))
         write_identity(folder, parts, threads)
         trainers.start_from_vectors(folder, settings, parts)
         return train_and_report(folder, settings, parts, fresh=True)
-
-
-def check_new(folder: Path) -> None:
-    if (folder / "config.yaml").exists():
-        raise UsageError(f"--out: {folder} already contains a run; choose another, or: {files.resume_command(folder)}")
-    if foreign := next((name for name in provenance.RUN_FILES if (folder / name).exists()), None):
-        raise UsageError(f"--out: {folder} contains {foreign}, which belongs to no run; choose another folder")
-
-
-def locked(folder: Path) -> AbstractContextManager[None]:
-    return files.lock_folder(folder, f"{folder}: another process is training there; wait until it ends, or stop it")
 
 
 def check(settings: Settings, has_start_file: bool = True) -> None:
@@ -165,13 +160,24 @@ def check(settings: Settings, has_start_file: bool = True) -> None:
                                    settings.loss, settings.train)
     check_parent(settings)
     check_start(settings, has_start_file)
+    check_files(settings)
+    _check_evaluations(settings)
     for name in settings.train.sinks:
         sinks.find(name)
+
+
+def _check_evaluations(settings: Settings) -> None:
+    """Raise UsageError if no evaluation during training can give the metrics that it needs."""
+    if settings.train.patience and (reason := tasks.find(settings).missing_split_reason(settings, "valid")):
+        raise UsageError(f"train.patience: {reason}, or train.patience: 0")
+    if settings.train.track_until:
+        parse_threshold(settings.train.track_until)
 
 
 def train_in_memory(settings: Settings, folder: Path) -> Components:
     """Train and return the components; `folder` gets checkpoints and curves, but no scores or report."""
     check(settings)
+    components.choose_device(settings.train.device)
     components.use_threads(settings.train.threads)
     parts = components.build_for_training(settings, tasks.read(settings), folder)
     trainers.start_from_vectors(folder, settings, parts)
@@ -185,7 +191,7 @@ def train_in_memory(settings: Settings, folder: Path) -> Components:
 def resume(folder: Path) -> Run:
     """Continue an interrupted run; start again if it was killed before its first checkpoint."""
     settings = run_settings.from_run(folder)     # raises before the lock if it is not a run folder
-    with locked(folder):
+    with locked(folder), resumable(folder):
         settings, parts, has_started, threads = reopen(folder, settings)
         if not has_started:
             write_identity(folder, parts, threads)
@@ -212,11 +218,13 @@ def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
 
 def reopen(folder: Path, settings: Settings) -> tuple[Settings, Components, bool, int]:
     """Return the settings and components of an existing run, whether it has trained, and its thread count."""
-    threads = components.use_threads(settings.train.threads)
-    task, has_started = tasks.read(settings), has_trained(folder)
+    has_started = has_trained(folder)
+    if has_started:
+        settings = restore_engine(folder, settings)
+    components.choose_device(settings.train.device, f"{folder / 'config.yaml'}: ")
+    threads, task = components.use_threads(settings.train.threads), tasks.read(settings)
     if has_started:
         check_corpus(folder, task)
-        settings = restore_engine(folder, settings)
     return settings, components.build(settings, task, folder=folder), has_started, threads
 
 
@@ -229,10 +237,9 @@ def write_identity(folder: Path, parts: Components, threads: int) -> None:
 def train_and_report(folder: Path, settings: Settings, parts: Components, fresh: bool,
                      group: ProcessGroup = SOLO) -> Run:
     """Train the remaining steps, then score and report. Processes of a group other than the first only train."""
-    task = parts.task
-    if settings.train.patience and (reason := task.missing_split_reason(settings, "valid")):
-        raise UsageError(f"train.patience: {reason}, or train.patience: 0")
-    with Relay(folder, settings.train.sinks if group.is_first else [], flatten(settings), time.time()) as relay:
+    _check_evaluations(settings)
+    sinks_here = settings.train.sinks if group.is_first else []
+    with resumable(folder), Relay(folder, sinks_here, flatten(settings), time.time()) as relay:
         trainer = trainers.build(folder, parts, relay.on_checkpoint, group)
         if fresh:
             trainers.continue_parent(folder, settings, parts, trainer)
@@ -240,14 +247,11 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
         else:
             trainers.load_newest(folder, trainer)
         items: scoring.Items = {}
-        try:
-            position = trainer.run()
-            if not group.is_first:
-                return Run(folder)
-            rows = _score(folder, settings, trainer, parts, items)
-            rows += _score_downstream(folder, settings)
-        except Stopped as stopped:
-            raise Stopped(stopped.signal, files.resume_command(folder)) from stopped
+        position = trainer.run()
+        if not group.is_first:
+            return Run(folder)
+        rows = _score(folder, settings, trainer, parts, items)
+        rows += _score_downstream(folder, settings)
         scoring.write_items(folder / "items.safetensors", items)
         rows.append(Score("training", "seconds", round(position.seconds, 1), n=position.examples,
                         note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} block{'s' * (position.step != 1)}"))
@@ -292,7 +296,3 @@ def downstream_run(folder: Path, recipe: EvalRecipe) -> Run | None:
     if (subfolder / PARENT_HASH).read_text(encoding="utf-8") != files.sha256(folder / "vectors.safetensors"):
         raise DataError(f"{subfolder}: was trained on other vectors than {folder} contains now; remove that folder")
     return Run(subfolder) if (subfolder / "report.html").is_file() else None  # written last
-
-
-def strategy_stem(strategy: str) -> str:
-    return Path(strategy).stem if strategy.endswith((".yaml", ".yml")) else strategy

@@ -8,6 +8,7 @@ is assembled from the Configs of the model, the source and the loss that the lay
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ from embtrain.losses import base as losses
 from embtrain.losses.base import LossConfig
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
+from embtrain.train.state import checkpoint
 
 __all__ = ["Settings", "from_run", "from_tree", "resolve", "settings_class", "strategy_sets"]
 
@@ -36,10 +38,11 @@ Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # merged tree, and the pla
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
             config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
             threads: int | None = None, device: str | None = None,
-            flag_names: Mapping[str, str] | None = None, tuned: bool = False) -> Settings:
+            flag_names: Mapping[str, str] | None = None, tuned: bool = False, is_run: bool = False) -> Settings:
     """Resolve the configuration of a run; UsageError lists every error with its place.
 
-    tuned: read the tuned settings of this model and corpus, which name a strategy and a loss.
+    tuned: read the tuned settings of this model and corpus, which name a strategy and a loss. is_run: refuse rates that
+    the user gives for one run, but that a search may try.
     flag_names: replacements for flags like `--loss` or `--set train.lr=0` in error messages, by flag.
     """
     flag_names = flag_names or {}
@@ -71,7 +74,11 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
                          f"{', '.join(unknown)})")
     if tuned_layers:
         loss = tuned_layers[0].tree.get("loss", {}).get("name")
-    settings = _build([default, model_layer, _drop_own_loss(strategy_layer, loss), *tuned_layers, *user_layers, *flags])
+    own_layers = [*user_layers, *flags]
+    strategy_layer = _drop_unknown(_drop_own_loss(strategy_layer, loss), merge([*tuned_layers, *own_layers])[0])
+    settings = _build([default, model_layer, strategy_layer, *tuned_layers, *own_layers])
+    if is_run:
+        _check_rates(settings, own_layers)
     # Paths are made absolute, so that a run can be resumed from any folder.
     is_known_name = settings.corpus in shipped.names("corpora") or not os.path.exists(settings.corpus)
     return settings if is_known_name else settings.model_copy(update={"corpus": os.path.abspath(settings.corpus)})
@@ -80,15 +87,28 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
 def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, str] | None = None) -> Settings:
     """Read the resolved configuration of a run folder, with some keys overridden (KEY.KEY=VALUE).
 
-    flag_names: as in `resolve`. DataError if the folder is not a run.
+    flag_names: as in `resolve`. DataError if the folder is not a run or its config.yaml is damaged.
     """
     check_exists(folder)
+    if (folder / "comparison.yaml").is_file() and not (folder / "config.yaml").is_file():
+        raise DataError(f"{folder}: is a comparison, not a run; give one of its runs in {folder / 'cells'}, or repeat "
+                        "the command of the comparison to continue it")
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is not a run: it has no config.yaml; start one with embtrain fit --out DIR")
-    saved = read_yaml(folder / "config.yaml")
+    try:
+        saved = read_yaml(folder / "config.yaml")
+    except UsageError as error:          # not YAML, or not a mapping
+        raise DataError(*error.args) from error
     if not saved.tree:
         raise DataError(f"{folder / 'config.yaml'}: is empty; restore the run's own config.yaml")
-    return _build([saved, *(_set_layer(text, flag_names or {}) for text in sets)])
+    overrides = [_set_layer(text, flag_names or {}) for text in sets]
+    try:
+        settings = _build([saved, *overrides])
+    except UsageError:
+        _check_names(folder, saved)      # the other keys of a section belong to the component that training used
+        raise
+    _check_rates(settings, overrides)
+    return settings
 
 
 def from_tree(tree: dict[str, Any]) -> Settings:
@@ -126,6 +146,37 @@ def settings_class(model: str, source: str, loss: str) -> type[Settings]:
                 "loss": losses.find(loss).Config, task.section: task.Config, "evaluate": task.Evaluate}
     fields: Any = {name: (section, section()) for name, section in sections.items()}
     return create_model("Settings", __base__=Settings, **fields)
+
+
+def contradiction(place: object, key: str, value: str, trained: str, command: str = "embtrain fit") -> UsageError:
+    """Return the error for a setting of a run that is not the one of its checkpoint.
+
+    place: of the key. command: trains another run with the value.
+    """
+    return UsageError(f"{place}: {key}: {value}: the checkpoint was trained with {trained}; restore {trained}; to "
+                      f"train another run with {value}: {command}")
+
+
+def _check_names(folder: Path, saved: Layer) -> None:
+    """Raise UsageError if the settings of a run name another model, source or loss than its newest checkpoint."""
+    trained, (tree, places) = checkpoint.peek(folder / "checkpoints", "settings"), merge([saved])
+    for keys in (("model", "name"), ("negatives", "source"), ("loss", "name")):
+        section, key = tree.get(keys[0]), ".".join(keys)
+        name = section.get(keys[1]) if isinstance(section, dict) else None
+        if isinstance(trained, dict) and isinstance(name, str) and trained.get(key, name) != name:
+            raise contradiction(places[keys], key, printable(name), str(trained[key]))
+
+
+def _check_rates(settings: Settings, own_layers: Sequence[Layer]) -> None:
+    """Raise UsageError for keys of the user that cannot be meant: a final learning rate above the first one, or
+    burn-in epochs that are all epochs."""
+    places, train = merge(own_layers)[1], settings.train
+    if (place := places.get(("train", "burn_in"))) is not None and train.burn_in >= train.epochs:
+        raise UsageError(f"{place}: train.burn_in: {train.burn_in}: all train.epochs: {train.epochs} would train at a "
+                         "tenth of the learning rate; set fewer, or lower train.lr")
+    if (place := places.get(("train", "min_lr"))) is not None and train.min_lr > train.lr:
+        raise UsageError(f"{place}: train.min_lr: {train.min_lr:g}: is above train.lr: {train.lr:g}, from which the "
+                         f"rate falls to it; set at most {train.lr:g}, or raise train.lr")
 
 
 def _name(merged: Merged, section: str, key: str = "name") -> str:
@@ -218,3 +269,20 @@ def _drop_own_loss(strategy: Layer, loss: str | None) -> Layer:
         return strategy
     general = {key: value for key, value in own_loss.items() if key in LossConfig.model_fields and key != "name"}
     return Layer(strategy.name, strategy.tree | {"loss": general}, strategy.marks)
+
+
+def _drop_unknown(strategy: Layer, own: Mapping[str, Any]) -> Layer:
+    """The strategy without keys that the source and loss have not which the user names in place of its own.
+
+    own: merged tree of the user's layers.
+    """
+    tree = dict(strategy.tree)
+    for section, key, find in (("negatives", "source", negatives.find), ("loss", "name", losses.find)):
+        given, keys = own.get(section), tree.get(section)
+        name = given.get(key) if isinstance(given, dict) else None
+        if isinstance(name, str) and isinstance(keys, dict) and keys.get(key, name) != name:
+            with contextlib.suppress(UsageError):            # `_build` reports an unknown name
+                fields = find(name).Config.model_fields.items()
+                known = {key, *(info.alias or field for field, info in fields)}
+                tree[section] = {field: value for field, value in keys.items() if field in known}
+    return replace(strategy, tree=tree)

@@ -1,21 +1,66 @@
-"""State of a run folder in which training has begun: checkpoints, engine, corpus, and whether a run can continue it."""
+"""State of a run folder: whether a run can start there, has trained, fits its checkpoint, and can be continued."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
+from embtrain.common import files
+from embtrain.common.config import flatten, read_yaml
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_exists, read_json, resume_command
+from embtrain.common.files import as_argument, check_exists, read_json, resume_command
+from embtrain.common.output_paths import RUN_FILES, is_run_folder
 from embtrain.experiment.run import settings as run_settings
-from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.settings import Settings, contradiction
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 from embtrain.models import base as models
 from embtrain.models.hierarchies.base import HierarchyModel
+from embtrain.models.output_table import FILE_KINDS
 from embtrain.models.words.cbow import Cbow
 from embtrain.models.words.skipgram import SkipGram
+from embtrain.train.state import checkpoint, signals
 
 GROWING = (SkipGram.name, Cbow.name)  # models whose vocabulary can grow
+# Keys of `train` that the trained state depends on. The others may change before a run is resumed.
+FIXED_TRAIN_KEYS = ("seed", "optimizer", "chunk", "shuffle")
+
+
+def new_folder(settings: Settings, out: Path | None) -> Path:
+    """Return the folder of a new run, which need not exist. UsageError or ResourceError if it cannot be there."""
+    folder = out or files.dated_folder(f"{settings.model.name}-{strategy_stem(settings.strategy)}")
+    if out is not None:
+        check_new(out)
+    if os.path.isabs(settings.corpus) and os.path.realpath(folder) == os.path.realpath(settings.corpus):
+        raise UsageError(f"--out: {folder} is the corpus, and the files of a run would be read as text; choose another")
+    files.check_output_folder(folder)
+    return folder
+
+
+def strategy_stem(strategy: str) -> str:
+    return Path(strategy).stem if strategy.endswith((".yaml", ".yml")) else strategy
+
+
+def check_new(folder: Path) -> None:
+    """Raise UsageError if the folder of a new run contains a run, or files that a run would replace."""
+    if (folder / "config.yaml").exists():
+        raise UsageError(f"--out: {folder} already contains a run; choose another, or: {resume_command(folder)}")
+    if foreign := next((name for name in RUN_FILES if (folder / name).exists()), None):
+        raise UsageError(f"--out: {folder} contains {foreign}, which belongs to no run; choose another folder")
+
+
+def locked(folder: Path) -> AbstractContextManager[None]:
+    return files.lock_folder(folder, f"{folder}: another process is training there; wait until it ends, or stop it")
+
+
+def resumable(folder: Path) -> AbstractContextManager[None]:
+    """Let a command that is stopped in the block name the command that resumes the run, if there is one by then."""
+    return signals.resumable(lambda: resume_command(folder) if (folder / "config.yaml").is_file() else "")
 
 
 def has_trained(folder: Path) -> bool:
@@ -24,11 +69,72 @@ def has_trained(folder: Path) -> bool:
     return any(checkpoints.glob("*.json")) or (metrics.exists() and metrics.stat().st_size > 0)
 
 
+def require_trained(folder: Path) -> None:
+    """Raise DataError for a run without a trained state, or without identity.json."""
+    if not has_trained(folder):
+        raise DataError(f"{folder}: has not been trained yet; to train it: {resume_command(folder)}")
+    if not (path := folder / "identity.json").is_file():
+        raise DataError(f"{path}: is missing, and it describes the corpus of the run; restore the file that training "
+                        "wrote")
+
+
+def check_settings(folder: Path, settings: Settings) -> None:
+    """Raise UsageError if the settings of a run contradict those that its newest checkpoint was trained with.
+
+    Paths of files may change, because their content is compared elsewhere. Checkpoints of earlier versions have no
+    settings and are not compared.
+    """
+    trained = checkpoint.peek(folder / "checkpoints", "settings")
+    if isinstance(trained, dict):
+        for key, new in fixed_settings(settings).items():
+            old = str(trained.get(key, new))
+            if old != new and not (os.path.isabs(old) and os.path.isabs(new)):
+                raise contradiction(_place(folder, key), key, new, old, _command_for(folder, settings, key, new))
+    position = checkpoint.peek(folder / "checkpoints", "position")
+    if isinstance(position, Mapping) and (n := _epochs_begun(position)) > settings.train.epochs:
+        key = "train.epochs"
+        raise UsageError(f"{_place(folder, key)}: {key}: {settings.train.epochs}: the checkpoint has trained in {n} "
+                         f"epochs; set {n} or more")
+
+
+def fixed_settings(settings: Settings) -> dict[str, str]:
+    """The settings that the trained state depends on, by dotted key; checkpoints record them."""
+    def is_fixed(section: str, _: str, name: str) -> bool:
+        return section not in ("corpus", "evaluate") and (section != "train" or name in FIXED_TRAIN_KEYS)
+
+    return {key: value for key, value in flatten(settings).items() if is_fixed(*key.partition("."))}
+
+
+def _epochs_begun(position: Mapping[str, Any]) -> int:
+    try:
+        return int(position["epoch"]) + (int(position["block"]) > 0)
+    except (KeyError, TypeError, ValueError):        # `Position.from_state` reports it
+        return 0
+
+
+def _place(folder: Path, key: str) -> str:
+    """config.yaml:line:column of a key of a run."""
+    layer = read_yaml(folder / "config.yaml")
+    mark = layer.marks.get(tuple(key.split(".")))
+    return f"{layer.name}:{mark[0]}:{mark[1]}" if mark else layer.name
+
+
+def _command_for(folder: Path, settings: Settings, key: str, value: str) -> str:
+    """The command that trains another run with this value of a key."""
+    can_continue = settings.model.name in GROWING and (folder / "scores.json").is_file() and key != "strategy" \
+        and not key.startswith("model.")
+    if not can_continue:
+        return "embtrain fit"
+    return f"embtrain continue {shlex.quote(as_argument(folder))} --corpus ... --set {shlex.quote(f'{key}={value}')}"
+
+
 def restore_engine(folder: Path, settings: Settings) -> Settings:
     """Return the settings with the engine that has trained so far, whatever `auto` would choose today.
 
-    DataError if identity.json does not name it.
+    DataError if identity.json does not name it. Raises what `require_trained` and `check_settings` raise.
     """
+    require_trained(folder)
+    check_settings(folder, settings)
     if settings.train.engine != "auto":
         return settings
     path = folder / "identity.json"
@@ -44,6 +150,7 @@ def restore_engine(folder: Path, settings: Settings) -> Settings:
 
 def check_corpus(folder: Path, task: Task) -> None:
     """Raise DataError if the corpus, or the meaning of its ids, differs from the start of the run."""
+    require_trained(folder)
     if tasks.corpus_hash(folder) != task.identity["sha256"]:
         raise task.corpus_changed(
             folder, "its sha256 differs from the one in identity.json; restore the same files"
@@ -64,7 +171,29 @@ def check_start(settings: Settings, has_start_file: bool = True) -> None:
             raise UsageError(f"train.start: model.name: {settings.model.name} does not start from vectors; use "
                              "skipgram, cbow, node2vec or a model of hierarchies, or train.start: null")
         if has_start_file:
-            check_exists(Path(start), "a run folder or a vector file")
+            with named_key("train.start"):
+                check_exists(Path(start), "a run folder or a vector file")
+
+
+def check_files(settings: Settings) -> None:
+    """Raise UsageError for a corpus that is a run, DataError for a missing file, before the corpus is read."""
+    if is_run_folder(Path(settings.corpus)):
+        raise UsageError(f"corpus: {settings.corpus}: is a run, whose files would be read as data; give its corpus")
+    table, file = getattr(settings.model, "output_table", None), getattr(settings.negatives, "file", None)
+    if file is not None and not os.path.lexists(file):
+        raise DataError(f"negatives.file: {file}: file or folder not found; give a file of candidates")
+    if table is not None and table.kind in FILE_KINDS and table.file is not None:
+        with named_key("model.output_table.file"):
+            check_exists(Path(table.file), "a run folder or a vector file")
+
+
+@contextlib.contextmanager
+def named_key(key: str) -> Iterator[None]:
+    """Let a DataError of the block begin with a key."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(*(f"{key}: {line}" for line in error.args)) from error
 
 
 def check_parent(settings: Settings) -> None:
@@ -78,6 +207,7 @@ def check_parent(settings: Settings) -> None:
                          f"vocabulary of {' and '.join(GROWING)} grows; give a run of {' or '.join(GROWING)}")
     if missing := [name for name in ("vectors.safetensors", "scores.json") if not (folder / name).is_file()]:
         raise DataError(f"{folder}: has not finished: it has no {missing[0]}; {resume_command(folder)}")
+    check_settings(folder, earlier)
     if settings.train.start is not None:
         raise UsageError(f"train.start: {settings.train.start}: a run that continues another starts from that one; set "
                          "train.start: null")

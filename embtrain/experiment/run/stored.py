@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from embtrain.common import shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.storage import stored_corpus
@@ -23,7 +24,7 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run import components, settings as run_settings
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import check_corpus
+from embtrain.experiment.run.started import check_corpus, check_settings, require_trained
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 from embtrain.experiment.tasks.task_lists import TaskLists
@@ -57,13 +58,16 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
     not a run or has no checkpoint; ResourceError if the model does not fit into memory.
     """
     settings = run_settings.from_run(folder, sets)
+    if has_new_corpus := any(text.partition("=")[0].strip() == "corpus" for text in sets):
+        shipped.check_corpus(settings.corpus)
     if settings.model.name == Nmt.name:
         return open_translator(folder, sets)[0]
+    require_trained(folder)
+    check_settings(folder, settings)
     components.use_threads(settings.train.threads)
     train = settings.train.model_copy(update={"engine": "autograd", "device": "cpu"})
     settings = settings.model_copy(update={"train": train})
-    arrays, has_new_corpus = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus"
-                                                             for text in sets)
+    arrays = stored_corpus.read(folder)
     if has_new_corpus or arrays is None or not stored_corpus.has_task_arrays(arrays):
         task = _from_corpus(folder, settings)
         parts = components.build(_without_file(settings), task, observed=False, folder=folder)
@@ -103,6 +107,8 @@ def open_translator(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[
         raise UsageError(f"{folder}: model.name: {settings.model.name} does not translate; give a run of "
                          "model.name: nmt")
     TranslationTask.check(settings)
+    require_trained(folder)
+    check_settings(folder, settings)
     settings = _without_file(settings)
     components.use_threads(settings.train.threads)
     task = TranslationTask.from_run_folder(settings, folder)

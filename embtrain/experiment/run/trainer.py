@@ -16,6 +16,7 @@ from embtrain.common.progress import print_line
 from embtrain.experiment.run import provenance, settings as run_settings, stored
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.started import fixed_settings
 from embtrain.experiment.tasks.base import read_identity
 from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.words.skipgram import SkipGram
@@ -43,8 +44,10 @@ def build(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] 
 
         kind = ShardedTrainer
     trainer = Trainer if group.size == 1 else partial(kind, group, n_words=task.n_words)
-    return trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
-                   parts.known_positives, task.stopping_metric, on_checkpoint)
+    built = trainer(parts.model, parts.source, parts.loss, task.examples, parts.train, folder, evaluate,
+                    parts.known_positives, task.stopping_metric, on_checkpoint)
+    built.settings = fixed_settings(task.settings)
+    return built
 
 
 def load_newest(folder: Path, trainer: Trainer) -> None:

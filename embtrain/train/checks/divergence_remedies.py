@@ -46,9 +46,9 @@ def not_finite_error(problem: str, step: int, checkpoints: Path, train: TrainCon
     if extreme is None:
         return DivergedError(f"train.lr: {problem} at block {step:,}; {last_state}{lower_rate_hint(train)}")
     key, value = extreme
-    return DivergedError(
-        f"{key}: {value:g}: {problem} at block {step:,}; {last_state}{'lower' if abs(value) > 1 else 'raise'} it"
-    )
+    other_run = "" if key.startswith("train.") else " and train again"      # the checkpoint fits no other value
+    return DivergedError(f"{key}: {value:g}: {problem} at block {step:,}; {last_state}"
+                         f"{'lower' if abs(value) > 1 else 'raise'} it{other_run}")
 
 
 def _floats(section: dict[str, Any], prefix: str) -> Iterator[tuple[str, float]]:

@@ -98,6 +98,14 @@ def load(where: Path, in_memory: bool = True) -> dict:
     return _read(*_latest(where), in_memory)
 
 
+def peek(folder: Path, key: str) -> Any:
+    """One value without tensors of the newest checkpoint's state; None if there is none. Reads the manifest alone."""
+    for path in _manifests(folder):
+        with contextlib.suppress(DataError):
+            return serialize.entry(_parse(path).state, key)
+    return None
+
+
 # -- listing --------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ The file contains the tensors under the names 0, 1, 2, … The tree is the state
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -67,6 +68,16 @@ def decode(node: Any, path: Path, views: Collection[str] = ()) -> dict:
     if unread or not isinstance(state, dict):
         raise DataError(f"{path}: it and its manifest are not a checkpoint: a dict must use every tensor of the file")
     return state
+
+
+def entry(node: Any, key: str) -> Any:
+    """One value of an encoded state that contains no tensor; None if there is none, or if it is not readable."""
+    match node:
+        case {"dict": list(pairs)}:
+            values = [pair[1] for pair in pairs if isinstance(pair, list) and len(pair) == 2 and pair[0] == key]
+            with contextlib.suppress(_BadNode):
+                return _decode(values[0], None, set(), MAX_DEPTH) if values else None
+    return None
 
 
 def to_bytes(state: dict) -> bytes:

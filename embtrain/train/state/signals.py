@@ -1,7 +1,8 @@
 """Stops training on SIGINT and SIGTERM: it finishes its step, saves a checkpoint and raises Stopped.
 
 A second signal ends the process at once, without saving. Launchers like `timeout` send one request twice, to the
-process and to its group, so a signal within `DUPLICATE_SECONDS` of the first is a duplicate and ignored.
+process and to its group, so a signal within `DUPLICATE_SECONDS` of the first is a duplicate and ignored. However the
+process is stopped, its last line names the command of `resumable`, if there is one.
 """
 
 from __future__ import annotations
@@ -11,14 +12,44 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from embtrain.common.errors import Interrupted, Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DUPLICATE_SECONDS = 0.25  # window after the first signal in which another one is its duplicate
+_commands: list[Callable[[], str]] = []  # of the `resumable` blocks that are executed, the outermost first
+
+
+@contextlib.contextmanager
+def resumable(command: Callable[[], str]) -> Iterator[None]:
+    """Let each Stopped of the block, and `end_at_once`, name the command that continues the work.
+
+    command: returns the command; '' while there is nothing to continue. The outermost of nested blocks decides. Ctrl-C
+    in a program that has no handler of embtrain raises Interrupted.
+    """
+    _commands.append(command)
+    try:
+        yield
+    except Stopped as stopped:
+        raise type(stopped)(stopped.signal, command()) from stopped
+    except KeyboardInterrupt as error:
+        raise Interrupted(signal.SIGINT, command()) from error
+    except Exception as error:
+        if isinstance(error.__cause__, Stopped):       # a compiled library has turned it into an error of its own
+            raise Stopped(error.__cause__.signal, command()) from error
+        raise
+    finally:
+        _commands.remove(command)
+
+
+def end_at_once(signum: int) -> NoReturn:
+    """End the process, with the last line of a stopped command and code 128 + signal."""
+    with contextlib.suppress(OSError):  # not print: a handler may interrupt one
+        os.write(2, f"embtrain: {Stopped(signum, _commands[0]() if _commands else '')}\n".encode())
+    os._exit(128 + signum)
 
 
 @contextlib.contextmanager
@@ -85,4 +116,4 @@ class Stop:
             if self._raise_at_once:
                 raise Stopped(signum)
         elif now - self._since >= DUPLICATE_SECONDS:
-            os._exit(128 + signum)
+            end_at_once(signum)

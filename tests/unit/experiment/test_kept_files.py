@@ -10,8 +10,8 @@ from helpers.in_process import small_text
 from embtrain import experiment
 from embtrain.common import progress
 from embtrain.common.errors import DataError, UsageError
+from embtrain.common.output_paths import RUN_FILES
 from embtrain.experiment.continuation import continued_settings
-from embtrain.experiment.run.provenance import RUN_FILES
 from embtrain.testing import own_files
 
 SETS = ["model.dim=4", "train.epochs=1", "text.valid=0", "text.test=0", "evaluate.benchmarks=[]",
