@@ -226,8 +226,8 @@ def test_a_signal_while_the_text_is_read(place: Path, number: int) -> None:
                 file.write((place / "text" / "00.txt").read_text() * 100)
     cache = place / f"cache-{int(number)}"
     process = fit(place, f"read-{int(number)}", "sgns", corpus="large.txt", EMBTRAIN_CACHE=str(cache))
-    assert until(lambda: any(cache.rglob("*")), process)
+    assert until(lambda: any((cache / "text").rglob("*")), process)
     time.sleep(0.1)  # in the middle of reading
     send(process, number)
     assert not (place / f"read-{int(number)}").exists()
-    assert [path.name for path in cache.rglob("*") if path.is_file()] == []
+    assert {path.parent.name for path in cache.rglob("*") if path.is_file()} <= {"files"}    # hashes of whole files

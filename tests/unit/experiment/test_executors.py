@@ -209,6 +209,7 @@ def test_threads_have_the_bits_of_a_local_comparison(local: Comparison, place: P
 def test_a_process_of_a_pool_has_the_bits_of_a_local_comparison(local: Comparison, place: Path, tmp_path: Path,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """The process of the pool starts one for the run; the other run is finished, which saves time."""
+    shutil.copy(local.folder / "comparison.yaml", tmp_path)
     shutil.copytree(local.folder / "cells" / NAMES[0], tmp_path / "cells" / NAMES[0])
     monkeypatch.undo()
     monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
