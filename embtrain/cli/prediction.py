@@ -20,7 +20,8 @@ def predict(
                                       "_ (or _ CONCEPT, or two). Labels: '3:0.5 17:1', a document. Text: a word, or "
                                       "the words before the next one. FILE: one query a line, or documents in a "
                                       "training format. -: standard input.")] = None,
-    top: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Number of answers per query.")] = 5,
+    top: Annotated[int | None, typer.Option(
+        metavar="N", min=1, max=10_000, help="Number of answers per query; not of translators (default: 5).")] = None,
     hide_known: Annotated[bool, typer.Option(
         "--hide-known", help="Omit answers that are training positives (graphs, hierarchies).")] = False,
     overrides: Annotated[list[str] | None, typer.Option(

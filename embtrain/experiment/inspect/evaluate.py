@@ -142,7 +142,7 @@ def _choose(names: Names, by_task: bool) -> _Choices:
 
 def _check_evaluation_keys(sets: Sequence[str], prefixes: tuple[str, ...]) -> None:
     if wrong := [text for text in sets if not text.startswith(prefixes)]:
-        raise UsageError(f"--set {wrong[0]}: an existing run is only evaluated; override only evaluate.* keys")
+        raise UsageError(f"--set {wrong[0]}: the command only evaluates; override only evaluate.* keys")
 
 
 def _check_benchmark_keys(sets: Sequence[str], choices: _Choices) -> None:

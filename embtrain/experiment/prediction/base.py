@@ -23,6 +23,7 @@ from embtrain.models.base import AbstractMethod
 OPEN = "_"            # marks the part of a query to predict
 MAX_SCORES = 1 << 22  # maximal number of scores in memory
 MAX_CHUNK = 1024      # maximal number of queries in a chunk
+DEFAULT_TOP = 5       # answers for each query
 PACKAGE = "embtrain.experiment.prediction"
 Q = TypeVar("Q")
 
@@ -81,14 +82,18 @@ class Predictor:
     name: ClassVar[str]
     query_form: ClassVar[str]               # syntax of a query, for errors
     can_hide_known: ClassVar[bool] = False  # whether --hide-known applies
+    has_one_answer: ClassVar[bool] = False  # for each query, so that --top does not apply
 
-    def __init__(self, components: Components, top: int, hide_known: bool):
+    def __init__(self, components: Components, top: int | None, hide_known: bool):
+        """top: answers for each query; None: DEFAULT_TOP. UsageError for an option that does not apply."""
+        if top is not None and self.has_one_answer:
+            raise UsageError(f"--top: {top}: a run of {self.name} has one answer for each query; remove the option")
         if hide_known and not self.can_hide_known:
             raise UsageError(
                 f"--hide-known: model.name: {components.task.settings.model.name} stores no known positives; remove "
                 "the option, or use it with graphs and hierarchies"
             )
-        self.components, self.top, self.hide_known = components, top, hide_known
+        self.components, self.top, self.hide_known = components, DEFAULT_TOP if top is None else top, hide_known
         self.names = components.task.candidate_names()
         self.at_once = max(1, min(MAX_CHUNK, MAX_SCORES // max(1, len(self.names))))
 

@@ -28,7 +28,7 @@ class LabelPredictor(Predictor):
     name = "labels"
     query_form = "a document as '3:0.5 17:1', or the path of a file"
 
-    def __init__(self, components: Components, top: int, hide_known: bool):
+    def __init__(self, components: Components, top: int | None, hide_known: bool):
         super().__init__(components, top, hide_known)
         self.task = cast(LabelsTask, components.task)
 

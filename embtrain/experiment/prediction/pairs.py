@@ -47,7 +47,7 @@ class PairPredictor(LinePredictor[PairQuery]):
     query_form = "CONCEPT _ for hypernyms, _ CONCEPT for hyponyms, or CONCEPT CONCEPT (in a file: separated by TABs)"
     can_hide_known = True
 
-    def __init__(self, components: Components, top: int, hide_known: bool):
+    def __init__(self, components: Components, top: int | None, hide_known: bool):
         super().__init__(components, top, hide_known)
         self.task = cast(PairsTask, components.task)
         self.index = {name: i for i, name in enumerate(self.names)}

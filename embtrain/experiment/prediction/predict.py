@@ -43,8 +43,8 @@ class Predictions:
     they have a name, word or feature that is not in training.
     """
 
-    def __init__(self, folder: Path, queries: Sequence[Sequence[str]] = (), file: str | None = None, top: int = 5,
-                 hide_known: bool = False, sets: Sequence[str] = ()):
+    def __init__(self, folder: Path, queries: Sequence[Sequence[str]] = (), file: str | None = None,
+                 top: int | None = None, hide_known: bool = False, sets: Sequence[str] = ()):
         """queries: each a sequence of words; file: alternatively a path or `-`, standard input. sets: corpus=PATH, for
         a run folder that does not store the parts of its corpus that prediction uses. Raises UsageError, DataError or
         ResourceError if the run cannot predict, and UsageError if a query in words is malformed."""
@@ -101,8 +101,8 @@ class Predictions:
                     progress.add(1)
 
 
-def predict_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: bool = False, sets: Sequence[str] = ()
-                  ) -> Predictions:
+def predict_words(folder: Path, words: Sequence[str], top: int | None = None, hide_known: bool = False,
+                  sets: Sequence[str] = ()) -> Predictions:
     """Return predictions for a command line: the words of a query, or a file of queries, or `-` for standard input.
 
     Raises UsageError if the query is missing or malformed, and what Predictions raises.
@@ -119,8 +119,9 @@ def predict_words(folder: Path, words: Sequence[str], top: int = 5, hide_known: 
         raise
 
 
-def predict_queries(folder: Path, queries: Sequence[str | Sequence[str]], file: str | Path | None = None, top: int = 5,
-                    hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
+def predict_queries(folder: Path, queries: Sequence[str | Sequence[str]], file: str | Path | None = None,
+                    top: int | None = None, hide_known: bool = False, corpus: str | Path | None = None
+                    ) -> list[Prediction]:
     """Return all predictions for queries from Python.
 
     queries: the words of one query, or several queries, each a sequence of words. file: alternatively a path or `-`.

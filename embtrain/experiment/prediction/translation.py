@@ -19,6 +19,7 @@ class TranslationPredictor(Predictor):
 
     name = "translation"
     query_form = "a line of the source language"
+    has_one_answer = True
 
     def predict_words(self, words: Sequence[str]) -> list[Prediction]:
         return list(self._predict_lines([" ".join(words).encode()], "the line", ""))

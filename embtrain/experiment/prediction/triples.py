@@ -49,7 +49,7 @@ class TriplePredictor(LinePredictor[TripleQuery]):
     query_form = "HEAD RELATION _, _ RELATION TAIL, HEAD _ TAIL or HEAD RELATION TAIL (in a file: separated by TABs)"
     can_hide_known = True
 
-    def __init__(self, components: Components, top: int, hide_known: bool):
+    def __init__(self, components: Components, top: int | None, hide_known: bool):
         super().__init__(components, top, hide_known)
         self.task = cast(TriplesTask, components.task)
 

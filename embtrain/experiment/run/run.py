@@ -115,7 +115,7 @@ class Run:
         return format_text(self.scores, self.folder / "report.html", self.settings.evaluate.interval)
 
     @protect_caller()
-    def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int = 5,
+    def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int | None = None,
                 hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
         """Predict without the corpus; see embtrain.experiment.prediction.predict.predict_queries.
 

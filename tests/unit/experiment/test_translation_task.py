@@ -247,7 +247,7 @@ def test_a_run_is_evaluated_with_other_settings_and_unchanged(run: experiment.Ru
     same_rows = {(row.benchmark, row.metric): row.value for row in experiment.evaluate(run.folder)}
     assert same_rows["test", "bleu"] == value(run, "bleu")
     assert before == {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
-    with pytest.raises(UsageError, match=r"^--set train\.lr=1: an existing run is only evaluated"):
+    with pytest.raises(UsageError, match=r"^--set train\.lr=1: the command only evaluates"):
         experiment.evaluate(run.folder, None, ["train.lr=1"])
     with pytest.raises(UsageError, match=r"evaluate\.beem: unknown key"):
         experiment.evaluate(run.folder, None, ["evaluate.beem=2"])
@@ -519,7 +519,7 @@ def test_vectors_are_evaluated_by_a_translator_that_predicts_them(tmp_path: Path
     assert other[nearest].value != result[nearest].value
     again = {row.metric: row for row in experiment.evaluate(file, [translator.name], ["train.seed=1"])}
     assert again[nearest].value == result[nearest].value
-    with pytest.raises(UsageError, match=r"--set train\.seed=2: an existing run is only evaluated"):
+    with pytest.raises(UsageError, match=r"--set train\.seed=2: the command only evaluates"):
         experiment.evaluate(file, [translator.name, "wordsim353"], ["train.seed=2"])
     with pytest.raises(UsageError, match=r"--set evaluate\.beam=2: applies to runs evaluated by their own task, or to"):
         experiment.evaluate(file, ["wordsim353"], ["evaluate.beam=2"])
