@@ -258,7 +258,8 @@ def data_sentences(
     as_json: options.Json = False,
 ) -> None:
     """Print one side of a parallel corpus. It is tokenized as a translator reads it, one sentence a line."""
-    from embtrain.common.files import check_output_file, write_text
+    from embtrain.common.files import write_text
+    from embtrain.common.output_paths import check_output_file
     from embtrain.experiment.inspect.sentences import sentences
 
     options.configure_output(quiet)

@@ -260,7 +260,7 @@ def submit(
     Refuses a run whose command cannot be repeated: it must be `embtrain fit` without files of yours, from code that
     is committed, and must give the settings of the run today.
     """
-    from embtrain.common.files import check_output_file
+    from embtrain.common.output_paths import check_output_file
     from embtrain.experiment.inspect import submission
 
     options.configure_output(quiet)

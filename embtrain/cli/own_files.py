@@ -55,7 +55,8 @@ def schema(
 
     In the first line of a YAML file: # yaml-language-server: $schema=PATH
     """
-    from embtrain.common.files import check_output_file, write_json
+    from embtrain.common.files import write_json
+    from embtrain.common.output_paths import check_output_file
     from embtrain.experiment.catalogue.schema import settings_schema
 
     options.configure_output(quiet)

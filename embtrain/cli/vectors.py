@@ -44,7 +44,7 @@ def export(path: options.Vectors,
            as_json: options.Json = False) -> None:
     """Export vectors to the formats of other programs."""
     from embtrain import experiment
-    from embtrain.common.files import resolve_output_link
+    from embtrain.common.output_paths import resolve_output_link
     from embtrain.data.vectors.open import BY_OPTIONS
 
     options.configure_output(quiet)

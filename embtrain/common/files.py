@@ -23,13 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from embtrain.common.errors import DataError, ResourceError, UsageError
-from embtrain.common.output_paths import (
-    check_output_file as check_output_file,
-    check_output_folder as check_output_folder,
-    check_plain,
-    existing_part as existing_part,
-    resolve_output_link as resolve_output_link,
-)
+from embtrain.common.output_paths import check_plain
 from embtrain.common.terminal import json_escaped
 
 MAX_JSON_BYTES = 16 << 20  # bytes

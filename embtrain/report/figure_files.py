@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from embtrain.common.errors import UsageError
-from embtrain.common.files import check_output_folder, write_atomically
+from embtrain.common.files import write_atomically
+from embtrain.common.output_paths import check_output_folder
 from embtrain.report.charts import strategies
 from embtrain.report.comparison import page as comparison_page
 from embtrain.report.format import cells

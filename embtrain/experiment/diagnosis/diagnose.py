@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_output_folder, read_json
+from embtrain.common.files import read_json
+from embtrain.common.output_paths import check_output_folder
 from embtrain.common.progress import Progress
 from embtrain.common.types import ModelView, Query
 from embtrain.evaluate.words import hubness

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.common.files import check_output_file, write_atomically
+from embtrain.common.files import write_atomically
+from embtrain.common.output_paths import check_output_file
 from embtrain.common.types import ORIGINS, ModelView, Negatives, Query
 from embtrain.experiment.diagnosis.diagnose import heldout_queries, open_run, source_of
 from embtrain.experiment.run import components

@@ -23,7 +23,8 @@ import embtrain
 from embtrain.common import shipped
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_output_file, check_output_folder, resume_command
+from embtrain.common.files import resume_command
+from embtrain.common.output_paths import check_output_file, check_output_folder
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.corpus import TextConfig
 from embtrain.data.text.vocabulary import Vocabulary

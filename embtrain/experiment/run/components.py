@@ -10,7 +10,7 @@ import torch
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.common.files import existing_part
+from embtrain.common.output_paths import existing_part
 from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import folders

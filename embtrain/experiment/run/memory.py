@@ -17,7 +17,7 @@ from torch import Tensor
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
-from embtrain.common.files import existing_part
+from embtrain.common.output_paths import existing_part
 from embtrain.common.types import Batch, ProblemSpec
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings

@@ -14,7 +14,7 @@ from embtrain.common import files
 from embtrain.common.config import flatten, read_yaml
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import as_argument, check_exists, read_json, resume_command
-from embtrain.common.output_paths import RUN_FILES, is_run_folder
+from embtrain.common.output_paths import RUN_FILES, check_output_folder, is_run_folder
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings, contradiction
 from embtrain.experiment.tasks import base as tasks
@@ -38,7 +38,7 @@ def new_folder(settings: Settings, out: Path | None) -> Path:
         check_new(out)
     if os.path.isabs(settings.corpus) and os.path.realpath(folder) == os.path.realpath(settings.corpus):
         raise UsageError(f"--out: {folder} is the corpus, and the files of a run would be read as text; choose another")
-    files.check_output_folder(folder)
+    check_output_folder(folder)
     return folder
 
 

@@ -12,14 +12,8 @@ import pytest
 
 from embtrain.common import files
 from embtrain.common.errors import DataError, ResourceError, UsageError
-from embtrain.common.files import (
-    TEMPORARY_SUFFIX,
-    check_output_file,
-    resolve_output_link,
-    temporary_folder,
-    write_atomically,
-    write_text,
-)
+from embtrain.common.files import TEMPORARY_SUFFIX, temporary_folder, write_atomically, write_text
+from embtrain.common.output_paths import check_output_file, resolve_output_link
 
 FORK = multiprocessing.get_context("fork")
 

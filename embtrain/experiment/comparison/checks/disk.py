@@ -12,7 +12,7 @@ from pathlib import Path
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
-from embtrain.common.files import existing_part
+from embtrain.common.output_paths import existing_part
 from embtrain.experiment.comparison.checks.parts import PlannedRun
 from embtrain.experiment.comparison.shared.places import runs_in
 from embtrain.experiment.comparison.workers import Cell

@@ -10,7 +10,8 @@ from typing import Any
 
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, ResourceError, UsageError
-from embtrain.common.files import check_output_folder, read_json
+from embtrain.common.files import read_json
+from embtrain.common.output_paths import check_output_folder
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import outcome
 from embtrain.experiment.comparison.grid import FILE, FLAGS, Grid, read_stored
