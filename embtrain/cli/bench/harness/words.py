@@ -1,13 +1,16 @@
-"""Skip-gram and CBOW on one text by embtrain and by gensim, shared by the benchmarks on words.
+"""Skip-gram and CBOW on one text by embtrain, by gensim and by FULL-W2V, shared by the benchmarks on words.
 
-Both train one epoch on the same file of words, one sequence a line; reading the vocabulary and writing vectors are not
-timed. gensim parses the file while it trains (corpus_file, its fastest reader); embtrain trains from ids in the cache.
+embtrain and gensim train one epoch on the same file of words, one sequence a line; reading the vocabulary and writing
+vectors are not timed. gensim parses the file while it trains (corpus_file, its fastest reader); embtrain trains from
+ids in the cache.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +20,13 @@ import numpy as np
 import torch
 
 from embtrain import experiment
-from embtrain.cli.bench.harness.base import Timed, timed
+from embtrain.cli.bench.harness.base import Timed, children_seconds, timed
 from embtrain.common.config import as_sets
+from embtrain.common.errors import ResourceError
 from embtrain.common.files import write_atomically
 from embtrain.data.catalogue import fetch
 from embtrain.data.text.corpus import Corpus
+from embtrain.data.vectors import vectors as vectors_file
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment.run import components, scoring
@@ -124,6 +129,27 @@ def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, 
     seconds, cpu, _ = timed(lambda: model.train(corpus_file=str(file), total_examples=model.corpus_count,
                                                 total_words=model.corpus_total_words, epochs=epochs))
     return Timed(seconds, cpu, quality(Vectors(model.wv.index_to_key, model.wv.vectors), benchmarks))
+
+
+def full_w2v(program: str, file: Path, min_count: int, threads: int, dim: int, epochs: int,
+             benchmarks: Sequence[str] = BENCHMARKS, rate: float = SHARED["train.lr"]) -> Timed:
+    """One training run of FULL-W2V on a GPU [randall2021]: 5 negatives for each window, of 3 words on either side.
+
+    Our windows have as many words on average. Its seconds are those that it prints, of training from ids; its CPU
+    seconds include reading the text. ResourceError with its last line if it ends without them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out, before = Path(folder) / "vectors.bin", children_seconds()
+        done = subprocess.run(
+            [program, "-train", str(file), "-output", str(out), "-binary", "1", "-size", str(dim), "-window", "3",
+             "-negative", "5", "-sample", str(SHARED["text.sample"]), "-alpha", str(rate),
+             "-iter", str(epochs), "-min-count", str(min_count), "-threads", str(threads), "-debug", "0"],
+            capture_output=True, text=True, errors="replace", check=False)
+        took = re.search(r"^Overall time: ([0-9.]+)$", done.stdout, re.MULTILINE)
+        if done.returncode or took is None:
+            last = ((done.stderr or done.stdout).strip().splitlines() or ["no output"])[-1]
+            raise ResourceError(f"{program}: ended with status {done.returncode}: {last[:200]}; run it alone on {file}")
+        return Timed(float(took[1]), children_seconds() - before, quality(vectors_file.read(out), benchmarks))
 
 
 def quality(vectors: Vectors, benchmarks: Sequence[str]) -> dict[str, float]:

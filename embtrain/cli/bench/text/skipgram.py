@@ -15,12 +15,13 @@ is the share of our time on one thread that the rows, the arithmetic and the dra
 (bounds.py): drawing inside is between `outside` and its sum with draws.
 
 With --device cuda the layouts train EPOCHS epochs of the whole text by the kernels of the GPU, against the compiled
-core on the threads of the same machine, both in random order. `words_per_second` has the words of the text, before
-subsampling, per wall second.
+core on the threads of the same machine, both in random order, and CENTRE also against FULL-W2V if a program of this
+name is on the PATH. `words_per_second` has the words of the text, before subsampling, per wall second.
 """
 
 from __future__ import annotations
 
+import shutil
 import statistics
 from collections.abc import Sequence
 from functools import partial
@@ -32,6 +33,7 @@ from embtrain.experiment.tasks.windows import WindowsTask
 
 CORPUS, TOKENS = "english-18m", 5_000_000
 EPOCHS = 2     # on a GPU
+FULL_W2V = "FULL-W2V"
 K = 5
 LAYOUTS: dict[str, dict[str, Any]] = {
     "PAIR": {"negatives.share_draws_by": "row", "negatives.k": K},
@@ -64,7 +66,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
           ) -> dict[str, Any]:
     """Rounds of every case; `only` names some, for example CENTRE-d100."""
     if device != "cpu":
-        return _on_gpu(rounds, threads, only, corpus, device)
+        return on_gpu(rounds, threads, only, corpus, device)
     known = cases(threads)
     chosen = {name: known[name] for name in choose(known, only)}
     file = words.prefix(corpus or CORPUS, TOKENS)
@@ -106,19 +108,22 @@ def _bound(text: WindowsTask, took: dict[str, float]) -> dict[str, dict[str, flo
     return found
 
 
-def _on_gpu(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None, device: str
+def on_gpu(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None, device: str
             ) -> dict[str, Any]:
     """Rounds of the layouts on a GPU, whose blocks the threads of the host read."""
     known = {f"{layout}-d{DIMS[0]}-t{n}": (n, layout) for n in threads for layout in LAYOUTS}
     chosen = {name: known[name] for name in choose(known, only)}
     file = words.prefix(corpus or CORPUS, 0)
     text = words.read(file, MIN_COUNT)
-    groups = []
+    program, groups = shutil.which(FULL_W2V), []
     for name, (n, layout) in chosen.items():
         sets = {"model.dim": DIMS[0], "train.engine": "fused", "train.epochs": EPOCHS, "train.shuffle": True,
                 **LAYOUTS[layout]}
         train = partial(words.ours, file, "sgns", MIN_COUNT, n, sets)
-        groups.append(Group(n, {name: partial(train, device=device)}, {"compiled core": train}))
+        rivals = {"compiled core": train}
+        if program is not None and layout == "CENTRE":
+            rivals[FULL_W2V] = partial(words.full_w2v, program, file, MIN_COUNT, n, DIMS[0], EPOCHS)
+        groups.append(Group(n, {name: partial(train, device=device)}, rivals))
     about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
              "epochs": EPOCHS, "device": describe(device), "settings": words.SHARED,
              "measured": "training from ids, reading the text not timed"}

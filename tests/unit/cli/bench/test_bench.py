@@ -33,7 +33,7 @@ from embtrain.cli.bench.hierarchies import hierarchy
 from embtrain.cli.bench.softmax import kernels, kmeans, samplers
 from embtrain.cli.bench.text import group, judging, quality, rare, skipgram, subword
 from embtrain.common import progress
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import ResourceError, UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.negatives.sampling.alias import AliasTable
@@ -587,6 +587,44 @@ def test_whole_runs_of_transe_rank_the_test_triples(tmp_path: Path, monkeypatch:
     mine, core = summary["quality"]["softmax-l2-d128-t1"].values()
     assert 0 < mine["mrr"] == core["mrr"] <= 1 and mine["hits@10"] >= mine["hits@1"]
     assert 0 < mine["training_seconds"] < summary["ours"]["softmax-l2-d128-t1"][0]
+
+
+def full_w2v(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Put a program named FULL-W2V first on the PATH; its lines of Python have the options as `given`."""
+    program = folder / "bin" / "FULL-W2V"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text("\n".join([f"#!{sys.executable}", "import struct, sys",
+                                  "given = dict(zip(sys.argv[1::2], sys.argv[2::2]))", *lines]))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@needs_core
+def test_windows_on_a_gpu_are_compared_with_full_w2v(text: Path, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the CPU in the GPU's place, and a program that gives each word a random vector."""
+    full_w2v(tmp_path, monkeypatch, "import random", "words = sorted(set(open(given['-train']).read().split()))",
+             "out, dim = open(given['-output'], 'wb'), int(given['-size'])",
+             "out.write(b'%d %d\\n' % (len(words), dim))",
+             "for word in words:",
+             "    row = [random.gauss(0, 1) for _ in range(dim)]",
+             "    out.write(word.encode() + b' ' + struct.pack(f'{dim}f', *row) + b'\\n')",
+             "assert (given['-negative'], given['-window'], given['-iter'], given['-threads']) == ('5', '3', '2', '1')",
+             "print('\\nOverall Words: 7\\nOverall time: 0.250000')")
+    monkeypatch.setattr(words, "quality", lambda vectors, names: {"words": len(vectors.words)})
+    summary = skipgram.on_gpu(1, [1], ["PAIR", "CENTRE"], str(text), "cpu")
+    assert summary["rivals"]["FULL-W2V"] == {"CENTRE-d100-t1": [0.25]}
+    assert set(summary["rivals"]["compiled core"]) == {"PAIR-d100-t1", "CENTRE-d100-t1"}
+    assert summary["ratio_others"]["FULL-W2V"]["CENTRE-d100-t1"] == pytest.approx(
+        0.25 / summary["ours"]["CENTRE-d100-t1"][0], rel=0.05)
+    assert summary["quality"]["CENTRE-d100-t1"]["FULL-W2V"] == summary["quality"]["CENTRE-d100-t1"]["ours"]
+
+
+def test_full_w2v_that_fails_is_named_with_its_last_line(text: Path, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    full_w2v(tmp_path, monkeypatch, "sys.exit('reading\\nno device')")
+    with pytest.raises(ResourceError, match="FULL-W2V: ended with status 1: no device; run it alone on "):
+        words.full_w2v(str(tmp_path / "bin" / "FULL-W2V"), text, 1, 1, 8, 1)
 
 
 def test_the_triples_of_an_epoch_are_given_as_head_relation_and_tail() -> None:
