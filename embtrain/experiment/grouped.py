@@ -59,9 +59,10 @@ def fit(settings: Settings, out: Path | None, group: ProcessGroup) -> Run:
     with _place(Path(begin["folder"]), group, is_new=out is None) as folder:
         if group.is_first:
             check_new(folder)
+        trainers.start_from_vectors(folder, settings, parts)    # an error leaves no run that fails to resume
+        if group.is_first:
             files.write_text(folder / "config.yaml", dump(settings))
             _write_identity(folder, parts, threads, group)
-        trainers.start_from_vectors(folder, settings, parts)
         return _train(folder, settings, parts, True, group)
 
 

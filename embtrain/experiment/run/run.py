@@ -144,9 +144,9 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
     folder = out or files.claim_folder(folder)
     with locked(folder), resumable(folder):
         check_new(folder)               # another process may have started one while the corpus was read
+        trainers.start_from_vectors(folder, settings, parts)    # an error leaves no run that fails to resume
         files.write_text(folder / "config.yaml", dump(settings))
         write_identity(folder, parts, threads)
-        trainers.start_from_vectors(folder, settings, parts)
         return train_and_report(folder, settings, parts, fresh=True)
 
 

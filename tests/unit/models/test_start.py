@@ -125,6 +125,7 @@ def test_a_mistake_is_one_line_and_leaves_no_run(place: Path, sets: list[str], k
     with pytest.raises(kind, match=words) as found:
         fit(place, "run", *sets)
     assert "\n" not in str(found.value)
+    assert not (place / "run" / "config.yaml").exists()
 
 
 def test_other_models_do_not_start_from_words(place: Path) -> None:
