@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -19,21 +18,14 @@ PACKAGES = ("numpy", "gensim", "safetensors", "pydantic", "matplotlib", "scipy",
 
 def collect() -> dict[str, str]:
     """Return {check: result} in the order in which they are printed."""
-    lines = [("embtrain", f"{_version('embtrain')}, in {Path(__file__).parents[1]}"),
+    lines = [("embtrain", f"{machine.package_version('embtrain')}, in {Path(__file__).parents[1]}"),
              ("python", f"{platform.python_version()} on {platform.platform()}")]
-    lines += [(name, _version(name)) for name in PACKAGES]
+    lines += [(name, machine.package_version(name)) for name in PACKAGES]
     return dict([*lines, *_torch(), ("core", describe()), ("memory", _memory()), *_data()])
 
 
 def format_text(report: Mapping[str, str]) -> str:
     return "\n".join(f"{name:<13} {value}" for name, value in report.items())
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _torch() -> list[tuple[str, str]]:

@@ -1,10 +1,11 @@
-"""The processor, the memory and the disks of this machine, the memory of this process, and copies to a GPU."""
+"""The processor, memory, disks and packages of this machine, the memory of this process, and copies to a GPU."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import gc
+import importlib.metadata
 import mmap
 import os
 import platform
@@ -34,6 +35,14 @@ def processor() -> str:
         if name.strip() == "model name":
             return value.strip()
     return platform.processor()
+
+
+def package_version(package: str) -> str:
+    """Return the version of a package; `not installed` without it, for example gensim where the code is only copied."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def total() -> int:

@@ -8,7 +8,6 @@ that each part is a view. Another min_count or split needs no second reading.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import logging
 import unicodedata
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 from pydantic import Field, model_validator
 
+from embtrain.common import machine
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.inventory import inventory
@@ -159,7 +159,7 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
     """
     kind, files = find_files(where, reader, config, name, recipe_parts, parts_by_name, rules)
     settings = {"content": files.content(where), "reader": kind,
-                "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
+                "gensim": machine.package_version("gensim"), "unicode": unicodedata.unidata_version,
                 "max_sequence": max_sequence, "rules": RULES,
                 **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"}),
                 **({"field": config.field} if kind in FIELD_FORMATS else {}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import os
 import platform
 import subprocess
@@ -31,7 +30,7 @@ def describe_run(parts: Components, threads: int) -> dict[str, Any]:
             "engine": parts.train.engine, "block": parts.train.chunk, "core": loader.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "host": platform.node(),
             "processor": machine.processor(), "python": platform.python_version(),
-            "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
+            "torch": torch.__version__, "gensim": machine.package_version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
 

@@ -294,6 +294,12 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
      limits.TEMPORARY),
     (OSError(errno.EFBIG, "File too large", "runs/x"), "runs/x: File too large"),
     (OSError(errno.EROFS, "Read-only file system", "runs"), "runs: Read-only file system"),
+    (ModuleNotFoundError("No module named 'gensim'", name="gensim"),
+     "gensim: the package is not installed; pip install gensim, or install embtrain with pip"),
+    (ModuleNotFoundError("No module named 'sklearn'", name="sklearn.cluster"),
+     "scikit-learn: the package is not installed; pip install scikit-learn, or install embtrain with pip"),
+    (ModuleNotFoundError("No module named 'embtrain.x'", name="embtrain.x"), None),
+    (chained(KeyError("inner"), ModuleNotFoundError("No module named 'faiss'", name="faiss")), None),
     (KeyError("inner"), None), (FileNotFoundError(2, "No such file or directory", "x"), None),
 ])
 def test_errors_caused_by_the_machine_are_explained(error: BaseException, line: str | None) -> None:

@@ -44,6 +44,11 @@ def system(root: Path, monkeypatch: pytest.MonkeyPatch, path: str, groups: dict[
     monkeypatch.setattr(machine, "ROOT", root)
 
 
+def test_a_package_that_is_missing_has_no_version() -> None:
+    assert machine.package_version("numpy") == np.__version__
+    assert machine.package_version("no-package-of-this-name") == "not installed"
+
+
 def test_the_model_of_the_processor_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "ROOT", tmp_path)
     assert machine.processor() == platform.processor()
