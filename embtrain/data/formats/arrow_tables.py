@@ -175,7 +175,10 @@ def _texts(path: Path, column: Any, names: list[str], budget: Budget) -> Iterato
     for scalar in column:                                    # one at a time: a dictionary may repeat a long text
         value = scalar.as_py()
         if isinstance(value, list):
-            value = " ".join(word for word in value if word is not None)
+            if None in value:
+                raise DataError(f"{path}: column {'.'.join(names)!r}: a list of words contains null; write the words "
+                                "alone, or null instead of the list")
+            value = " ".join(value)
         if value is not None:
             budget.take(len(value))
         yield value

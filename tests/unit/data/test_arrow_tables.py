@@ -190,6 +190,14 @@ def test_wrong_column_lists_the_right_ones(tmp_path: Path, name: str, field: str
         read(write(tmp_path / name, TABLE), format=kind, field=field)
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "d.arrow", "e.arrow"])
+def test_a_null_among_words_is_an_error_as_in_json_lines(tmp_path: Path, name: str) -> None:
+    kind, write = WRITERS[name]
+    table = pa.table({"words": [row.split() for row in ROWS[:5]] + [None, ["a", None, "b"]]})
+    with pytest.raises(DataError, match=rf"{name}: column 'words': a list of words contains null; write the words"):
+        read(write(tmp_path / name, table), format=kind, field="words")
+
+
 def test_table_without_text_or_rows(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no column 'text'; it has no column of text"):
         read(put_parquet(tmp_path / "a.parquet", TABLE.select(["id"])), format="parquet")
