@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ import numpy as np
 import safetensors
 import yaml
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_exists, write_atomically, write_json, write_text
 from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
@@ -81,6 +82,13 @@ def read_any(path: str | os.PathLike[str], reading: ReadOptions = PLAIN) -> Vect
         raise DataError(f"{path}: contains no vectors: neither {RUN_FILE}, as a run folder does, nor {MODEL} with "
                         f"{VOCABULARY}")
     return read_run(path).first(reading.limit)
+
+
+def check_encoding(reading: ReadOptions, *paths: Path) -> None:
+    """Raise UsageError for an encoding that applies to none of the paths: the words of a folder are UTF-8."""
+    if codecs.lookup(reading.encoding).name != "utf-8" and all(path.is_dir() for path in paths):
+        raise UsageError(f"--encoding: {reading.encoding}: {' and '.join(map(str, paths))}: the words of a folder are "
+                         "UTF-8; leave --encoding out")
 
 
 def read_run(folder: Path) -> Vectors:

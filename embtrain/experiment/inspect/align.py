@@ -31,6 +31,7 @@ def align_paths(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str |
     ResourceError, each with a one-line message.
     """
     a, b = Path(a), Path(b)
+    folders.check_encoding(reading, a, b)
     if format is not None and format not in vector_files.FORMATS:
         raise UsageError(f"--format: {format!r} is not one of {', '.join(vector_files.FORMATS)}")
     if format is not None and out is None:

@@ -51,8 +51,9 @@ def evaluate(what: AnyPath, on: Names | None = None, sets: Sequence[str] = (), r
              ) -> list[Score]:
     """Scores of a run (`evaluate_run`) or of a file of vectors (`evaluate_vectors`), whichever the path is.
 
-    what: a path, or a Run.
+    what: a path, or a Run. reading: of a file; the limit also of a run's vectors.
     """
+    folders.check_encoding(reading, Path(what))
     if is_run(what):
         return evaluate_run(Run(Path(what)), on or (), sets, reading.limit)
     return evaluate_vectors(what, on or (), sets, reading)
@@ -78,9 +79,13 @@ def evaluate_run(run: Run, on: Names = (), sets: Sequence[str] = (), limit: int 
     by_task = task.score_file is not Task.score_file
     choices = _choose(on or config.benchmarks, by_task)
     only_translators = bool(on) and choices.only_translators
+    by_task_alone = not on and not isinstance(run.settings.evaluate, WordsConfig)
+    if limit is not None and (by_task_alone or choices.translators or choices.files or not choices.tables):
+        raise UsageError(f"--limit: {limit}: applies to vectors that benchmarks score, not to {run.folder} evaluated "
+                         "by its task or by a translator; leave it out, or name benchmarks alone by --on")
     if not only_translators:
         _check_evaluation_keys(sets, ("evaluate.", *(["corpus="] * by_task)))
-    if not on and not isinstance(run.settings.evaluate, WordsConfig):
+    if by_task_alone:
         return rescore(run.folder, sets)
     if not only_translators and (choices.tables or choices.translators):
         _check_benchmark_keys(sets, choices)
@@ -115,6 +120,9 @@ def evaluate_vectors(path: AnyPath, on: Names = (), sets: Sequence[str] = (), re
         if wrong := [text for text in sets if _key(text) == "evaluate.vectors"]:
             raise UsageError(f"--set {wrong[0]}: a file contains one table of vectors; remove it")
         config = words_config(run_settings.resolve(sets=list(sets)).evaluate)
+    if choices.translators and reading != PLAIN:
+        raise UsageError("--on: a translator reads all vectors of a file in UTF-8; leave --limit and --encoding out, "
+                         f"or first write another file: embtrain export {path} --out FILE")
     vectors = folders.read_any(path, reading)
     return _score_tables(vectors, choices.tables, config) + [
         row for recipe in choices.translators for row in evaluate_translator(recipe, path, vectors.dim, sets)]

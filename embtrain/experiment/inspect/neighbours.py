@@ -72,6 +72,7 @@ def is_run(what: AnyPath) -> bool:
 def open_vectors(what: AnyPath, reading: ReadOptions = BY_OPTIONS) -> Vectors:
     """Read the vectors of a run or vector file. DataError if the run has none yet, or if they cannot be read."""
     what = Path(what)
+    folders.check_encoding(reading, what)
     if is_run(what) and not (what / folders.RUN_FILE).exists():
         # Lazy, because it imports PyTorch: only the error needs the settings of the run.
         from embtrain.experiment.run.run import Run

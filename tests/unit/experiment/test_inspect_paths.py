@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from embtrain import experiment
 from embtrain.common import progress
 from embtrain.common.errors import UsageError
 from embtrain.data.vectors import vectors as vector_files
+from embtrain.data.vectors.open import ReadOptions
 from embtrain.experiment.inspect import export as run_export, submission
 from embtrain.experiment.inspect.neighbours import open_vectors
 
@@ -54,6 +56,30 @@ def test_evaluate_and_its_interval(run: embtrain.Run, table: Path, kind: str) ->
     assert expected and experiment.evaluate(what, [table]) == experiment.evaluate(what, str(table)) == expected
     assert experiment.evaluate(what, table) == expected
     assert experiment.interval_share(what, ["evaluate.interval=0.8"]) == 0.8
+
+
+def test_options_of_a_file_are_refused_where_they_would_change_nothing(run: embtrain.Run, table: Path,
+                                                                       tmp_path: Path) -> None:
+    """--encoding for folders, and --limit where no vectors are scored; both for a translator, which reads the file."""
+    latin, folder = ReadOptions(encoding="latin-1"), run.folder
+    refused = rf"--encoding: latin-1: {re.escape(str(folder))}: the words of a folder are UTF-8; leave --encoding out"
+    for call in (lambda: experiment.evaluate(run, [table], reading=latin),
+                 lambda: experiment.neighbours(run, [WORDS[0]], reading=latin),
+                 lambda: experiment.export(run, "glove", tmp_path / "out", latin)):
+        with pytest.raises(UsageError, match=refused):
+            call()
+    with pytest.raises(UsageError, match=r"and .*: the words of a folder"):
+        embtrain.align(run, run, reading=latin)
+    file = tmp_path / "v.txt"
+    vector_files.write(file, run.word_vectors, "word2vec")
+    assert embtrain.align(run, file, reading=latin).apply(run.word_vectors).words == run.word_vectors.words
+    assert experiment.evaluate(run, [table], reading=ReadOptions(encoding="UTF-8"))
+    assert experiment.evaluate(run, [table], reading=ReadOptions(3))[0].n < experiment.evaluate(run, [table])[0].n
+    with pytest.raises(UsageError, match=r"--limit: 3: applies to vectors that benchmarks score, not to .*run "):
+        experiment.evaluate(run, reading=ReadOptions(3))
+    for reading in (latin, ReadOptions(3)):
+        with pytest.raises(UsageError, match="--on: a translator reads all vectors of a file in UTF-8"):
+            experiment.evaluate(file, ["nmt-multi30k-de-en"], reading=reading)
 
 
 @kinds
