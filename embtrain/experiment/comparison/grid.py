@@ -145,7 +145,7 @@ def stored_files() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise DataError(*error.args) from error
+        raise DataError(error.args[0]) from error    # of several faults the first, as of every damaged file
 
 
 def with_origins(grid: Grid, layers: Sequence[Layer]) -> Grid:

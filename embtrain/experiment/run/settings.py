@@ -98,7 +98,7 @@ def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, st
     try:
         saved = read_yaml(folder / "config.yaml")
     except UsageError as error:          # not YAML, or not a mapping
-        raise DataError(*error.args) from error
+        raise DataError(error.args[0]) from error    # of several faults the first, as of every damaged file
     if not saved.tree:
         raise DataError(f"{folder / 'config.yaml'}: is empty; restore the run's own config.yaml")
     overrides = [_set_layer(text, flag_names or {}) for text in sets]

@@ -104,6 +104,14 @@ def test_another_component_is_named_and_not_its_keys(stopped: Path, old: str, ne
         experiment.resume(stopped)
 
 
+def test_of_several_faults_of_a_stored_file_the_first_is_printed(stopped: Path) -> None:
+    with (stopped / "config.yaml").open("a") as file:
+        file.write("train: {seed: 1}\nmodel: {dim: 6}\n")
+    with pytest.raises(DataError, match=r"/run/config\.yaml:\d+:1: train: is set twice, first in line \d+") as error:
+        experiment.resume(stopped)
+    assert len(error.value.args) == 1
+
+
 def test_a_finished_run_can_be_continued_with_another_value(finished: Path) -> None:
     edit(finished, "k: 5", "k: 6")
     with pytest.raises(UsageError, match=r"trained with 5; restore 5; to train another run with 6: embtrain continue "
