@@ -29,7 +29,7 @@ def format_text(report: Mapping[str, str]) -> str:
 
 
 def _torch() -> list[tuple[str, str]]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = machine.usable_cores()
     try:
         import torch
     except (ImportError, OSError) as error:  # OSError: a shared library of another build

@@ -11,11 +11,13 @@ import errno
 import os
 from pathlib import Path
 
+from embtrain.common import machine
 from embtrain.common.errors import EmbtrainError, ResourceError
 
 # Bytes of address space; with less OpenBLAS ends the process, or Python lacks memory for imports. On two cores with
 # OMP_NUM_THREADS=1, `list` failed with 1,120 MiB and ended with 0 with 1,150; `fit` of a small text failed with 1,110.
 MIN_ADDRESS_SPACE = 1150 << 20
+SMALL_STACK = 1 << 18  # bytes of a thread; the default 8 MiB would count against the address space
 MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "failed to map segment",
           "cannot map zero-fill pages")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
@@ -38,7 +40,7 @@ def check() -> None:
         raise ResourceError(f"the address space is limited to {space >> 20:,} MiB, and the numerical libraries "
                             f"need more than {MIN_ADDRESS_SPACE >> 20:,}; raise the limit (ulimit -v)")
     n_needed = _threads()
-    if (n := _startable(n_needed)) < n_needed:
+    if (n := machine.startable_threads(n_needed, SMALL_STACK)) < n_needed:
         raise ResourceError(f"{n} of {n_needed} threads can be started; raise the limit of the user or group "
                             "(ulimit -u, pids.max), or set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1")
 
@@ -48,31 +50,10 @@ def _threads() -> int:
 
     NumPy's and SciPy's OpenBLAS each start theirs on import; then OpenMP and embtrain start one per core each.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = machine.usable_cores()
     requested = next(filter(None, map(os.environ.get, ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))), "")
     n_blas = min(int(requested), cores) if requested.isdecimal() and int(requested) else cores
     return 2 * (n_blas - 1) + 2 * cores
-
-
-def _startable(n: int) -> int:
-    """The number of n threads that could be started at the same time."""
-    import threading
-
-    done, started = threading.Event(), list[threading.Thread]()
-    before = threading.stack_size(1 << 18)                   # the default 8 MiB would count against the address space
-    try:
-        for _ in range(n):
-            thread = threading.Thread(target=done.wait, daemon=True)
-            thread.start()
-            started.append(thread)
-    except RuntimeError:
-        pass
-    finally:
-        threading.stack_size(before)
-        done.set()
-        for thread in started:
-            thread.join()
-    return len(started)
 
 
 def reason(error: BaseException) -> str | None:

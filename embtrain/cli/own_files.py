@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from embtrain.cli import options
+from embtrain.common import machine
 from embtrain.common.errors import DataError
 from embtrain.common.terminal import plain, show
 
@@ -92,7 +93,6 @@ def encode(
 
     `embtrain fit` with the same settings then starts at once. An interrupted command goes on where it stopped.
     """
-    import os
     from dataclasses import asdict
 
     from embtrain.data.text.corpus import ReadingConfig
@@ -103,7 +103,7 @@ def encode(
     options.configure_output(quiet)
     settings = resolve(None, model, corpus, None, configuration, overrides)
     if isinstance(settings.data, ReadingConfig) and (workers or settings.data.workers == 1):
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = machine.usable_cores()
         key = f"{find(settings).section}.workers={workers or cores}"
         settings = resolve(None, model, corpus, None, configuration, [*(overrides or []), key])
     result = estimate_encoding(settings) if dry_run else encode_text(settings)

@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -43,6 +44,30 @@ def package_version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def startable_threads(n: int, stack_bytes: int = 0) -> int:
+    """Return how many of n threads could be started at the same time. stack_bytes: of each, 0: the system's default."""
+    done, started = threading.Event(), list[threading.Thread]()
+    before = threading.stack_size(stack_bytes)
+    try:
+        for _ in range(n):
+            thread = threading.Thread(target=done.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        pass
+    finally:
+        threading.stack_size(before)
+        done.set()
+        for thread in started:
+            thread.join()
+    return len(started)
 
 
 def total() -> int:

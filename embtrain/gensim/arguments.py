@@ -6,7 +6,6 @@ then the key.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from numbers import Integral
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from embtrain import experiment
+from embtrain.common import machine
 from embtrain.common.config import as_sets, from_set
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import TextConfig
@@ -131,7 +131,7 @@ def n_threads(workers: int, n_jobs: int | None = None) -> int:
     """
     if workers < 1:
         raise ArgumentError(f"workers={workers}: should be 1 or more")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = machine.usable_cores()
     return min(workers, cores, workers if n_jobs is None else max(1, n_jobs))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from embtrain.common import machine
 from embtrain.common.errors import ResourceError
 from embtrain.common.progress import Progress
 from embtrain.data.storage.cache import AppendableArray, Encoded
@@ -136,7 +136,7 @@ def scan(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Spl
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__
     counts, offsets = np.zeros(1024, dtype=np.int64), Offsets(max_sequence)
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_cores = machine.usable_cores()
     n_threads = min(n_cores, threads or THREADS)
     census = Census() if census is None else census
     groups = _groups(_chunks(documents, splitter_for, by_line, census))

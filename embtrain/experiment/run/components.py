@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -97,7 +96,15 @@ def choose_device(name: str, place: str = "") -> str:
 
 
 def use_threads(threads: int) -> int:
-    """Set torch's thread count (0: all cores this process may run on) and return it."""
-    n = threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    """Set torch's thread count (0: all cores this process may run on) and return it.
+
+    Raises ResourceError if the system cannot start so many threads: OpenMP would end the process. It starts them once
+    for PyTorch and once for the compiled core.
+    """
+    cores = machine.usable_cores()
+    n = threads or cores
+    if n > cores and machine.startable_threads(2 * n) < 2 * n:
+        raise ResourceError(f"train.threads: {n:,}: the system cannot start so many threads; more than the {cores} "
+                            "cores of this machine gain nothing; give fewer, or raise its limits (ulimit -u, -v)")
     torch.set_num_threads(n)
     return n

@@ -19,13 +19,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+import torch
 from helpers.looped import looped
 
 from embtrain import cli, experiment
 from embtrain.cli import interrupt, limits
+from embtrain.common import machine
 from embtrain.common.errors import DataError, ResourceError, Stopped
 from embtrain.data.storage import cache, folders
 from embtrain.data.storage.cache import Encoded
+from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
 
 pytestmark = pytest.mark.long
@@ -274,6 +277,20 @@ def test_the_threads_of_a_run_are_counted(monkeypatch: pytest.MonkeyPatch, env: 
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(name, env.get(name, ""))
     assert limits._threads() == threads
+
+
+def test_more_threads_than_the_system_starts_end_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenMP would end the process. As many threads as cores are not tried: `limits.check` has tried them."""
+    tried = list[int]()
+    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    monkeypatch.setattr(machine, "startable_threads", lambda n: tried.append(n) or n - 1)
+    monkeypatch.setattr(torch, "set_num_threads", tried.append)
+    with pytest.raises(ResourceError, match=r"^train\.threads: 1,000: the system cannot start so many .*the 2 cores"):
+        components.use_threads(1000)
+    assert tried == [2000]
+    assert components.use_threads(0) == components.use_threads(2) == 2 and tried == [2000, 2, 2]
+    monkeypatch.setattr(machine, "startable_threads", lambda n: n)
+    assert components.use_threads(3) == 3
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from embtrain.common import machine
 from embtrain.common.config import dump
 from embtrain.common.errors import ResourceError, UsageError
 from embtrain.common.files import write_text
@@ -123,7 +124,7 @@ class Sharing:
 
 def _shares(cells: Sequence[Cell], parallel: int | None, threads: int) -> tuple[int, int]:
     """Cells at a time and threads of each; one thread each if `parallel` is None."""
-    cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+    cores = threads or machine.usable_cores()
     return min(parallel or cores, len(cells)), max(1, cores // parallel) if parallel else 1
 
 
