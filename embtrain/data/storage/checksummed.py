@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
 
 from embtrain.common.errors import DataError
 
@@ -52,13 +54,51 @@ def check(path: Path, metadata: Mapping[str, str] | None, arrays: Mapping[str, n
         raise DataError(f"{path}: damaged: the sha256 of its data differs from the recorded one")
 
 
+def blocks(path: Path, name: str, check_sha256: bool = True) -> Iterator[np.ndarray]:
+    """Yield the rows of an array of a safetensors file, about CHUNK bytes at a time.
+
+    The file is opened for each block, because pages of a mapped file stay in memory until it is closed. After the last
+    block DataError if check_sha256 and the file states a sha256 that differs.
+    """
+    digest = hashlib.sha256()
+    with safetensors.safe_open(path, framework="numpy") as file:
+        names, stored = sorted(file.keys()), (file.metadata() or {}).get(CHECKSUM_KEY)
+    is_checked = check_sha256 and stored is not None
+    for key in names if is_checked else [name]:
+        for start, block, shape in _blocks_of(path, key):
+            if start == 0:
+                digest.update(_head(key, block.dtype, shape))
+            for chunk in _bytes(block):
+                digest.update(chunk)
+            if key == name:
+                yield block
+    if is_checked and digest.hexdigest() != stored:
+        raise DataError(f"{path}: damaged: the sha256 of its data differs from the recorded one")
+
+
+def _blocks_of(path: Path, name: str) -> Iterator[tuple[int, np.ndarray, tuple[int, ...]]]:
+    """Yield the first row, the rows and the shape of an array, a block at a time; an empty array is one block."""
+    start, n = 0, 1
+    while start < n:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            part = file.get_slice(name)
+            shape = tuple(part.get_shape())
+            n, step = shape[0], max(1, CHUNK // max(1, 8 * math.prod(shape[1:])))
+            yield start, part[start:min(n, start + step)] if n else file.get_tensor(name), shape
+        start += step
+
+
 def _digest(arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
-        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        digest.update(_head(name, array.dtype, array.shape))
         for chunk in _bytes(array):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def _head(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    return json.dumps([name, dtype.str, shape]).encode()
 
 
 def _bytes(array: np.ndarray) -> Iterator[memoryview]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,44 @@ def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes
         check_memory(path, n, shape[1], default_max_bytes() if max_bytes is None else max_bytes)
         table: np.ndarray = tensor[:n].float().numpy()
     return table
+
+
+def read_words(path: Path) -> list[str]:
+    """Read the words of a run's table. DataError for a damaged or other file."""
+    with _damage(path), safetensors.safe_open(path, framework="numpy") as file:
+        words: list[str] = file.get_tensor("words").tobytes().decode().split("\n")
+    return words
+
+
+def read_rows(path: Path, rows: np.ndarray) -> np.ndarray:
+    """Read some rows (n, D) of a run's table, of which only a few megabytes are in memory at a time.
+
+    DataError for a damaged file, for a row that it lacks, and for NaN or infinity in these rows.
+    """
+    order, begin = np.argsort(rows, kind="stable"), 0
+    table, first = np.empty((len(rows), 0), np.float32), 0
+    with _damage(path):
+        for block in checksummed.blocks(path, "vectors"):
+            if first == 0:
+                table = np.empty((len(rows), block.shape[1]), np.float32)
+            end = begin + int(np.searchsorted(rows[order[begin:]], first + len(block)))
+            table[order[begin:end]] = block[rows[order[begin:end]] - first]
+            begin, first = end, first + len(block)
+    if begin < len(rows):
+        raise DataError(f"{path}: {first:,} vectors, fewer than words")
+    if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
+        raise DataError(f"{path}: row {rows[bad[0]] + 1:,}: contains NaN or infinity")
+    return table
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except safetensors.SafetensorError as error:
+        raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: its words are not UTF-8; {PLAIN.encoding_remedy()}") from error
 
 
 def read_tensors(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embtrain.common.errors import ResourceError
 from embtrain.data.storage import stored_corpus
-from embtrain.data.vectors import folders
+from embtrain.data.vectors import folders, tensors
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.report.render.json_data import encode
 
-_log = logging.getLogger("embtrain")
 MAX_ENTRIES = 5000          # entries with neighbours
 MAX_NAME_BYTES = 640_000    # of all names in the page, which stays below 1.5 MB with its charts
 
@@ -34,18 +32,13 @@ def read(folder: Path) -> Entries | None:
     """
     if not (folder / folders.RUN_FILE).is_file():
         return None
-    try:
-        vectors = folders.read_run(folder)
-    except ResourceError as error:  # the run itself has finished
-        _log.warning("the report has no map of the vectors: %s", error)
-        return None
-    counts = stored_corpus.counts(folder)
-    order = np.arange(len(vectors)) if counts is None or len(counts) != len(vectors) \
-        else np.argsort(-counts, kind="stable")
-    order = order[:n_fitting([vectors.words[i] for i in order[:MAX_ENTRIES]])]
+    words, counts = tensors.read_words(folder / folders.RUN_FILE), stored_corpus.counts(folder)
+    order = np.arange(len(words)) if counts is None or len(counts) != len(words) else np.argsort(-counts, kind="stable")
+    order = order[:n_fitting([words[i] for i in order[:MAX_ENTRIES]])]
     if len(order) < 3:
         return None
-    return Entries([vectors.words[i] for i in order], vectors.unit[order], len(vectors))
+    shown = Vectors([words[i] for i in order], tensors.read_rows(folder / folders.RUN_FILE, order))
+    return Entries(shown.words, shown.unit, len(words))
 
 
 def n_fitting(names: Sequence[str]) -> int:
