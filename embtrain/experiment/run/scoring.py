@@ -37,6 +37,7 @@ from embtrain.evaluate.words import analogy, similarity
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.train.engines.autograd import ReadOnly
 
+CHECKED_EXAMPLES = 256  # held-out examples whose likelihood shows whether a run has diverged (results/divergence.py)
 MAX_ITEMS = 1 << 30  # bytes of items.safetensors, with MAX_HEADER for its names
 MAX_HEADER = 1 << 20
 _log = logging.getLogger("embtrain")
@@ -213,9 +214,10 @@ def read_items(path: Path) -> Items:
     return items
 
 
-def logits(parts: ModelParts, corrected: bool) -> Callable[[Query], Tensor]:
+def logits(parts: ModelParts, corrected: bool, at_once: int | None = None) -> Callable[[Query], Tensor]:
     """Return a function that maps queries to logits (Q, V). With `corrected`, log q is added to log-odds.
 
+    at_once: candidates scored at the same time, for models that read their vectors again for each query; None: all.
     A log Z that the loss learns is not subtracted: it is constant for each query.
     """
     model, loss, source = parts.model, parts.loss, parts.source
@@ -224,8 +226,12 @@ def logits(parts: ModelParts, corrected: bool) -> Callable[[Query], Tensor]:
     if adds_log_q:
         source.prepare_log_prob(ReadOnly(model))  # a resumed run that had finished does not draw again
     def compute_logits(query: Query) -> Tensor:
-        z = loss.unnormalized(model.score(query, all_ids), query)                                   # (Q, V)
-        return z + source.log_prob(query, all_ids) if adds_log_q else z
+        parts_of_z = [of_ids(query, ids) for ids in all_ids.split(at_once or all_ids.shape[1], 1)]
+        return parts_of_z[0] if len(parts_of_z) == 1 else torch.cat(parts_of_z, 1)                   # (Q, V)
+
+    def of_ids(query: Query, ids: Tensor) -> Tensor:
+        z = loss.unnormalized(model.score(query, ids), query)
+        return z + source.log_prob(query, ids) if adds_log_q else z
     return compute_logits
 
 

@@ -33,6 +33,7 @@ from embtrain.data.vectors import vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import link_prediction
 from embtrain.evaluate.link_prediction import RankingConfig, Ranks
+from embtrain.experiment.run import scoring
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.run.scoring import Items
@@ -211,12 +212,16 @@ class TriplesTask(Task):
         """Return the peak extra memory of evaluation, in bytes.
 
         The known triples of both sides, 8 bytes each, for both parts. In addition the largest of: the unsorted keys;
-        the finiteness check and the names of the written vectors; the vectors or scores of a chunk of queries.
+        the finiteness check and the names of the written vectors; the vectors or scores of a chunk of queries; the
+        likelihood by which results/divergence.py judges the run.
         """
-        n, written = max(len(self.graph.part(part)) for part in ("valid", "test")), components.model.vectors()
+        part = max(("valid", "test"), key=lambda part: len(self.graph.part(part)))
+        n, written = len(self.graph.part(part)), components.model.vectors()
+        checked = self.heldout(part).rows(slice(0, scoring.CHECKED_EXAMPLES))
         known = 2 * 8 * len(self.graph.triples)
         return 2 * known + max(
-            known, written.numel() + NAME_BYTES * len(written), link_prediction.query_bytes(components.model, 2 * n)
+            known, written.numel() + NAME_BYTES * len(written), link_prediction.query_bytes(components.model, 2 * n),
+            scoring.evaluation_bytes(components, checked, len(checked))
         )
 
     def _relation_names(self) -> list[str]:

@@ -21,7 +21,8 @@ from embtrain.evaluate import link_prediction
 from embtrain.evaluate.heldout import LOWER_BETTER
 from embtrain.experiment import Run
 from embtrain.experiment.comparison import compare, grid, join
-from embtrain.experiment.run import components, scoring, settings as of_settings
+from embtrain.experiment.run import components, scoring, settings as of_settings, stored
+from embtrain.experiment.run.results import answers
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import TriplesTask
@@ -107,6 +108,20 @@ def test_validation_does_not_use_test_triples(graph: Path, tmp_path: Path, monke
                         or rank(model, batch, known, *a))
     experiment.fit(settings(graph, "triples: {slot: random}\n"), tmp_path / "run")
     assert calls == [(20, 220), (20, 220), (20, 220), (20, 240)]         # twice in training; evaluated: valid, test
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_answers_do_not_depend_on_the_candidates_scored_at_once(graph: Path, tmp_path: Path,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may read the vectors of its candidates again for each query, so that all at once take V x D numbers."""
+    run = experiment.fit(settings(graph), tmp_path / "run")
+    parts = stored.open_run(run.folder)
+    batch, score = parts.task.heldout("test"), parts.model.score
+    whole, widths = answers.examples(parts, batch), set[int]()
+    assert whole["scores"] == "score"
+    monkeypatch.setattr(answers, "MAX_CANDIDATES", 7)
+    monkeypatch.setattr(parts.model, "score", lambda query, ids: widths.add(ids.shape[1]) or score(query, ids))
+    assert answers.examples(parts, batch) == whole and max(widths) == 7
 
 
 @pytest.mark.usefixtures("no_drawing")

@@ -23,7 +23,8 @@ from embtrain.experiment.run.components import Components
 
 FILE = "answers.json"
 N_QUERIES, N_ANSWERS, N_POSITIVES = 8, 5, 5
-MAX_ROWS = 4096  # held-out rows from which the queries are chosen
+MAX_ROWS = 4096            # held-out rows from which the queries are chosen
+MAX_CANDIDATES = 1 << 14   # scored at once: a model may read their vectors once more for each query
 
 
 def write(folder: Path, parts: Components) -> None:
@@ -55,12 +56,13 @@ def examples(parts: Components, batch: Batch) -> dict[str, Any]:
     query = replace(on_device, context=on_device.context.cpu(), target=on_device.target.cpu())
     group = _groups(query, has_context=query.context.dim() == 2).cpu()                       # (B,)
     rows = torch.tensor([int((group == i).nonzero()[0, 0]) for i in _spread(int(group.max()) + 1)])
-    is_probability, logits = scoring.estimates_probabilities(parts), scoring.logits(parts, corrected=True)
+    is_probability = scoring.estimates_probabilities(parts)
+    logits = scoring.logits(parts, corrected=True, at_once=None if is_probability else MAX_CANDIDATES)
     one_query_each = [on_device.rows(row) for row in rows.to(on_device.target.device).split(1)]
     z = torch.cat([logits(one).double().cpu() for one in one_query_each])                    # (n, V)
-    candidates = torch.arange(z.shape[1], device=on_device.target.device).unsqueeze(0)
+    candidates = torch.arange(z.shape[1], device=on_device.target.device).unsqueeze(0).split(MAX_CANDIDATES, 1)
     value = z.softmax(1) if is_probability else torch.cat(
-        [parts.model.score(one, candidates).double().cpu() for one in one_query_each])
+        [torch.cat([parts.model.score(one, some).double().cpu() for some in candidates], 1) for one in one_query_each])
     excluded = torch.zeros(z.shape, dtype=torch.bool)
     if (known := parts.task.known_answers(query.context[rows])) is not None:
         excluded = known.index_put((torch.arange(len(rows)), query.context[rows][:, 0]), torch.tensor(True))

@@ -5,7 +5,7 @@
     loss         the mean training loss of the last logged blocks is above that of the first block by more than RISE of
                  its size; negatives that follow the model grow harder, so with them by more than HARDER
 
-If the scores of a task include no log-likelihood, it is computed on MAX_EXAMPLES held-out examples.
+If the scores of a task include no log-likelihood, it is computed on CHECKED_EXAMPLES held-out examples.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from embtrain.train.state.metrics_log import read
 SLACK = 10.0   # nats
 RISE = 0.2
 HARDER = 2.0
-MAX_EXAMPLES = 256      # held-out examples
 LAST_BLOCKS = 5       # logged blocks
 
 _log = logging.getLogger("embtrain")
@@ -57,7 +56,7 @@ def _log_p(parts: Components, scores: Sequence[Score]) -> float | None:
     for part in ("test", "valid"):
         batch = parts.task.heldout(part)
         if len(batch):
-            query = scoring.encode_heldout(parts, batch.rows(slice(0, MAX_EXAMPLES)))
+            query = scoring.encode_heldout(parts, batch.rows(slice(0, scoring.CHECKED_EXAMPLES)))
             value = float(heldout.ranks(scoring.logits(parts, corrected=True), query).log_p.mean())
             return -math.inf if math.isnan(value) else value
     return None
