@@ -23,6 +23,7 @@ MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
         errno.EFBIG, errno.ENXIO, errno.ESTALE, errno.ETXTBSY, errno.ENODEV}
 THREADS = "no more threads or processes can be started; raise the limit (ulimit -u), or set --threads 1"
+OURS = "embtrain"
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "pyyaml"}  # of modules with another name
 TEMPORARY = "no temporary folder is writable; set TMPDIR to a writable folder with free space"
 
@@ -60,8 +61,7 @@ def reason(error: BaseException) -> str | None:
     """One line if the machine or a missing package caused the error, even if a library raised another; else None."""
     if (path := _deleted_cache_file(error)) is not None:
         return f"{path}: was deleted from the cache while it was in use; run the command again"
-    module = (getattr(error, "name", None) or "embtrain").partition(".")[0]
-    if isinstance(error, ModuleNotFoundError) and module != "embtrain":
+    if isinstance(error, ModuleNotFoundError) and (module := (error.name or OURS).partition(".")[0]) != OURS:
         package = DISTRIBUTIONS.get(module, module)
         return f"{package}: the package is not installed; pip install {package}, or install embtrain with pip"
     seen = set[int]()

@@ -54,17 +54,16 @@ def check(path: Path, metadata: Mapping[str, str] | None, arrays: Mapping[str, n
         raise DataError(f"{path}: damaged: the sha256 of its data differs from the recorded one")
 
 
-def blocks(path: Path, name: str, check_sha256: bool = True) -> Iterator[np.ndarray]:
-    """Yield the rows of an array of a safetensors file, about CHUNK bytes at a time.
+def blocks(path: Path, name: str) -> Iterator[np.ndarray]:
+    """Yield the rows of an array of a safetensors file, at most CHUNK bytes at a time.
 
-    The file is opened for each block, because pages of a mapped file stay in memory until it is closed. After the last
-    block DataError if check_sha256 and the file states a sha256 that differs.
+    The file is opened for each block, because pages of a mapped file stay in memory until it is closed. If the file
+    states a sha256, its other arrays are read too, and the end raises DataError if it differs.
     """
     digest = hashlib.sha256()
     with safetensors.safe_open(path, framework="numpy") as file:
         names, stored = sorted(file.keys()), (file.metadata() or {}).get(CHECKSUM_KEY)
-    is_checked = check_sha256 and stored is not None
-    for key in names if is_checked else [name]:
+    for key in [name] if stored is None else names:
         for start, block, shape in _blocks_of(path, key):
             if start == 0:
                 digest.update(_head(key, block.dtype, shape))
@@ -72,7 +71,7 @@ def blocks(path: Path, name: str, check_sha256: bool = True) -> Iterator[np.ndar
                 digest.update(chunk)
             if key == name:
                 yield block
-    if is_checked and digest.hexdigest() != stored:
+    if stored is not None and digest.hexdigest() != stored:
         raise DataError(f"{path}: damaged: the sha256 of its data differs from the recorded one")
 
 
