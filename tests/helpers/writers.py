@@ -158,7 +158,7 @@ def prepared(patch: pytest.MonkeyPatch, address: str) -> None:
     patch.setattr(Here, "log", [])
     patch.setattr(workers, "_POLL", 0)
     for kind in ("run", "comparison"):
-        patch.setattr(f"embtrain.report.{kind}.page.document", lambda *_: ReportDocument("x", "x", [], [], "x"))
+        patch.setattr(f"embtrain.report.{kind}.page.document", lambda *_, **__: ReportDocument("x", "x", [], [], "x"))
     patch.setattr("embtrain.report.render.html.render", lambda document: "<html></html>\n")
 
 

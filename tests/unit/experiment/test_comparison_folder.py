@@ -15,7 +15,7 @@ from helpers.in_process import Here, in_process, small_text
 from embtrain import cli
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
-from embtrain.experiment.comparison import compare, join, outcome
+from embtrain.experiment.comparison import compare, grid, join, outcome
 from embtrain.experiment.comparison.checks import folder as folders, metrics
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.comparison.shared.sharing import Sharing
@@ -290,3 +290,9 @@ def test_a_damaged_run_is_data_for_a_comparison(done: Path, place: Path, tmp_pat
         with pytest.raises(EmbtrainError, match=r"nce-seed1/config\.yaml") as error:
             call()
         assert error.value.code == 3
+
+
+def test_of_several_faults_of_a_stored_grid_the_first_is_printed() -> None:
+    with pytest.raises(DataError) as error, grid.stored_files():
+        raise UsageError("comparison.yaml:2:1: seeds: is set twice", "comparison.yaml:3:1: corpus: is set twice")
+    assert error.value.args == ("comparison.yaml:2:1: seeds: is set twice",)
