@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import importlib.metadata
 import mmap
 import os
 import platform
@@ -40,9 +39,11 @@ def processor() -> str:
 
 def package_version(package: str) -> str:
     """Return the version of a package; `not installed` without it, for example gensim where the code is only copied."""
+    from importlib import metadata  # lazily: `--help` and `--version` do not need its ten milliseconds
+
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return "not installed"
 
 

@@ -60,10 +60,13 @@ def blocks(path: Path, name: str) -> Iterator[np.ndarray]:
     The file is opened for each block, because pages of a mapped file stay in memory until it is closed. If the file
     states a sha256, its other arrays are read too, and the end raises DataError if it differs.
     """
-    digest = hashlib.sha256()
     with safetensors.safe_open(path, framework="numpy") as file:
         names, stored = sorted(file.keys()), (file.metadata() or {}).get(CHECKSUM_KEY)
-    for key in [name] if stored is None else names:
+    if stored is None:
+        yield from (block for _, block, _ in _blocks_of(path, name))
+        return
+    digest = hashlib.sha256()
+    for key in names:
         for start, block, shape in _blocks_of(path, key):
             if start == 0:
                 digest.update(_head(key, block.dtype, shape))
@@ -71,7 +74,7 @@ def blocks(path: Path, name: str) -> Iterator[np.ndarray]:
                 digest.update(chunk)
             if key == name:
                 yield block
-    if stored is not None and digest.hexdigest() != stored:
+    if digest.hexdigest() != stored:
         raise DataError(f"{path}: damaged: the sha256 of its data differs from the recorded one")
 
 

@@ -62,13 +62,14 @@ def read_rows(path: Path, rows: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _damage(path: Path) -> Iterator[None]:
+def _damage(path: Path, reading: ReadOptions = PLAIN) -> Iterator[None]:
+    """Turn errors of a damaged file into one line."""
     try:
         yield
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: its words are not UTF-8; {PLAIN.encoding_remedy()}") from error
+        raise DataError(f"{path}: its words are not {reading.codec.upper()}; {reading.encoding_remedy()}") from error
 
 
 def read_tensors(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
@@ -81,26 +82,21 @@ def read_tensors(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wo
         if kind := detect_packing(raw_file):
             raise DataError(f"{path}: a safetensors file must not be compressed, but this one is with {kind}; unpack "
                             "it")
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            if set(file.keys()) != {"vectors", "words"}:
-                raise DataError(f"{path}: {expected}; got {', '.join(sorted(file.keys()))[:80]}")
-            vectors, text = file.get_slice("vectors"), file.get_slice("words")
-            shape, kinds = vectors.get_shape(), (vectors.get_dtype(), text.get_dtype())
-            if len(shape) != 2 or len(text.get_shape()) != 1 or kinds not in {(kind, "U8") for kind in FLOATS}:
-                raise DataError(f"{path}: {expected}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
-            n = shape[0] if reading.limit is None else min(shape[0], reading.limit)
-            check_memory(path, n, shape[1], max_bytes)
-            is_sealed, code = checksummed.CHECKSUM_KEY in (file.metadata() or {}), file.get_tensor("words")
-            table = file.get_tensor("vectors") if is_sealed else read_float_tensor(path, "vectors", n, max_bytes)
-            checksummed.check(path, file.metadata(), {"vectors": table, "words": code})
-            words = code.tobytes().decode(reading.codec).split("\n")
-            if not is_sealed:                                     # no hash verifies these words
-                words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
-    except safetensors.SafetensorError as error:
-        raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: its words are not {reading.codec.upper()}; {reading.encoding_remedy()}") from error
+    with _damage(path, reading), safetensors.safe_open(path, framework="numpy") as file:
+        if set(file.keys()) != {"vectors", "words"}:
+            raise DataError(f"{path}: {expected}; got {', '.join(sorted(file.keys()))[:80]}")
+        vectors, text = file.get_slice("vectors"), file.get_slice("words")
+        shape, kinds = vectors.get_shape(), (vectors.get_dtype(), text.get_dtype())
+        if len(shape) != 2 or len(text.get_shape()) != 1 or kinds not in {(kind, "U8") for kind in FLOATS}:
+            raise DataError(f"{path}: {expected}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
+        n = shape[0] if reading.limit is None else min(shape[0], reading.limit)
+        check_memory(path, n, shape[1], max_bytes)
+        is_sealed, code = checksummed.CHECKSUM_KEY in (file.metadata() or {}), file.get_tensor("words")
+        table = file.get_tensor("vectors") if is_sealed else read_float_tensor(path, "vectors", n, max_bytes)
+        checksummed.check(path, file.metadata(), {"vectors": table, "words": code})
+        words = code.tobytes().decode(reading.codec).split("\n")
+        if not is_sealed:                                     # no hash verifies these words
+            words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
     if len(words) != shape[0] or "" in words or table.shape[1] == 0:
         raise DataError(f"{path}: {len(words):,} words for {shape[0]:,} vectors of {table.shape[1]:,} numbers, "
                         "or an empty word")

@@ -125,6 +125,16 @@ def test_answers_do_not_depend_on_the_candidates_scored_at_once(graph: Path, tmp
 
 
 @pytest.mark.usefixtures("no_drawing")
+def test_the_memory_of_the_likelihood_check_is_estimated(graph: Path, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = stored.open_run(experiment.fit(settings(graph), tmp_path / "run").folder)
+    sizes: list[tuple[int, int]] = []
+    monkeypatch.setattr(scoring, "CHECKED_EXAMPLES", 7)
+    monkeypatch.setattr(scoring, "evaluation_bytes", lambda _, sample, n: sizes.append((len(sample), n)) or 1 << 40)
+    assert parts.task.evaluation_bytes(parts) >= 1 << 40 and sizes == [(7, 7)]
+
+
+@pytest.mark.usefixtures("no_drawing")
 def test_the_filter_over_all_triples_is_optional_and_reported(graph: Path, tmp_path: Path) -> None:
     run = experiment.fit(settings(graph), tmp_path / "run")
     default, known = (experiment.evaluate(run.folder, sets=[f"evaluate.valid_filter={way}"]) for way in ("own", "all"))

@@ -132,7 +132,7 @@ def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, 
 
 
 def full_w2v(program: str, file: Path, min_count: int, threads: int, dim: int, epochs: int,
-             benchmarks: Sequence[str] = BENCHMARKS, rate: float = SHARED["train.lr"]) -> Timed:
+             benchmarks: Sequence[str] = BENCHMARKS) -> Timed:
     """One training run of FULL-W2V on a GPU [randall2021]: 5 negatives for each window, of 3 words on either side.
 
     Our windows have as many words on average. Its seconds are those that it prints, of training from ids; its CPU
@@ -142,7 +142,7 @@ def full_w2v(program: str, file: Path, min_count: int, threads: int, dim: int, e
         out, before = Path(folder) / "vectors.bin", children_seconds()
         done = subprocess.run(
             [program, "-train", str(file), "-output", str(out), "-binary", "1", "-size", str(dim), "-window", "3",
-             "-negative", "5", "-sample", str(SHARED["text.sample"]), "-alpha", str(rate),
+             "-negative", "5", "-sample", str(SHARED["text.sample"]), "-alpha", str(SHARED["train.lr"]),
              "-iter", str(epochs), "-min-count", str(min_count), "-threads", str(threads), "-debug", "0"],
             capture_output=True, text=True, errors="replace", check=False)
         took = re.search(r"^Overall time: ([0-9.]+)$", done.stdout, re.MULTILINE)
