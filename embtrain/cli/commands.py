@@ -102,7 +102,7 @@ def fit(
              **{text.partition("=")[0]: (flag, text) for text, flag in short.items()}}
     with launch.join() as group, options.named_flags(flags):
         settings = resolve(negatives, model, corpus, loss, config, [*short, *(overrides or [])], seed, threads, device,
-                           {f"--set {text}": flag for text, flag in short.items()}, tuned, True)
+                           {f"--set {text}": flag for text, flag in short.items()}, tuned)
         if dry_run:
             if group.is_first:
                 plan = experiment.plan(settings, group, out)

@@ -43,7 +43,7 @@ def fit_api(negatives: str | None = None, *, model: str | None = None,
         texts = [*as_sets({f"{task.section}.{key}": value for key, value in task.token_list_keys.items()}), *texts]
         corpus = write_token_lists(corpus, cache_folder() / "lists")
     settings = resolve(negatives, model, None if corpus is None else corpus_argument(corpus), loss, path,
-                       texts, seed, threads, device, tuned=tuned, is_run=True)
+                       texts, seed, threads, device, tuned=tuned)
     return fit(settings, None if out is None else Path(out))
 
 

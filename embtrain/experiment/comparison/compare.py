@@ -191,7 +191,8 @@ def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     for name in grid.benchmarks or []:            # once, under the flag that named it: for a cell it is a setting
         scoring.check_names([name], flag=grid.flag_of("benchmarks", name))
     tuned_sets = tuning.best_sets(folder, grid)
-    cells = [_cell(label, kind, seed, grid, [*_shared_sets(grid, kind, folder), *tuned_sets.get(label, [])], folder)
+    cells = [_cell(label, kind, seed, grid, [*_shared_sets(grid, kind, folder), *tuned_sets.get(label, [])], folder,
+                   is_tuned=not grid.search or label in tuned_sets)
              for seed in grid.seeds for label, kind in grid.kinds()]
     first, task = cells[0].settings, tasks.find(cells[0].settings)
     if other_cell := next((cell for cell in cells if tasks.find(cell.settings) is not task), None):
@@ -252,14 +253,15 @@ def _extreme_trials(grid: Grid, folder: Path, first: Settings) -> dict[str, Cell
 
 
 def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder: Path,
-          flag_names: Mapping[str, str] | None = None) -> Cell:
-    """Build one cell. flag_names: names of settings in error messages."""
+          flag_names: Mapping[str, str] | None = None, is_tuned: bool = True) -> Cell:
+    """Build one cell. flag_names: names of settings in error messages. is_tuned: False before a requested search."""
     options = ["--negatives", kind.strategy, "--model", kind.model, "--seed", str(seed)]
     options += ["--corpus", grid.corpus] if grid.corpus is not None else []
     options += ["--loss", kind.loss] if kind.loss is not None else []
     options += [word for text in sets for word in ("--set", text)]
     settings = run_settings.resolve(kind.strategy, kind.model, grid.corpus, kind.loss, None, sets, seed,
-                                    flag_names={**grid.flag_names(label, kind), **(flag_names or {})})
+                                    flag_names={**grid.flag_names(label, kind), **(flag_names or {})},
+                                    check_rates=is_tuned)
     name = f"{label}-seed{seed}"
     return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
                 tuple(options))

@@ -79,11 +79,10 @@ def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings)
 
 def extreme_sets(grid: Grid, settings: Settings) -> list[dict[str, str]]:
     """Settings KEY=VALUE at the bounds of the ranges, each with the text of its range: if these hold, all do."""
-    parsed = [(text, parsed_range, parsed_range.ends())
-              for text, parsed_range in zip(grid.search, parse_ranges(grid.search, grid.sets, settings), strict=True)]
-    return [{as_sets({parsed_range.key: values[min(i, len(values) - 1)]})[0]: text for text, parsed_range,
-             values in parsed}
-            for i in range(max((len(values) for _, _, values in parsed), default=0))]
+    ends = {parsed.key: parsed.ends() for parsed in parse_ranges(grid.search, grid.sets, settings)}
+    bounds = [{key: values[min(i, len(values) - 1)] for key, values in ends.items()}
+              for i in range(max(map(len, ends.values()), default=0))]
+    return [dict(zip(trial_sets(bound), grid.search, strict=True)) for bound in bounds]
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -116,7 +115,7 @@ def first_trial_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
     if tree and tree["search"] != grid.search:
         raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, but "
                          f"{'; '.join(grid.search)} is requested now; give the comparison another --out")
-    return {label: as_sets(tree["trials"][label][0]["settings"]) for label, _ in grid.kinds()
+    return {label: trial_sets(tree["trials"][label][0]["settings"]) for label, _ in grid.kinds()
             if tree.get("trials", {}).get(label)}
 
 
@@ -126,7 +125,7 @@ def best_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
     labels = [label for label, _ in grid.kinds()]
     if not tree or any(len(tree["trials"].get(label, [])) < (grid.trials or 0) for label in labels):
         return {}
-    return {label: as_sets(best_trial(_requested_trials(tree, grid, label), tree["higher"], label)["settings"])
+    return {label: trial_sets(best_trial(_requested_trials(tree, grid, label), tree["higher"], label)["settings"])
             for label in labels}
 
 
@@ -159,6 +158,13 @@ def format_choices(searched: Sequence[ChosenSettings]) -> list[str]:
     """The chosen settings, one line per strategy, for a terminal."""
     return [terminal.plain(f"{choice.strategy}: {', '.join(_short(choice.settings))} ({choice.metric} "
                            f"{number(choice.value)}, the best of {choice.trials} trials)") for choice in searched]
+
+
+def trial_sets(settings: Mapping[str, Any]) -> list[str]:
+    """KEY=VALUE of a trial. The rate stays constant where a final rate above the first one was drawn."""
+    first, last = settings.get("train.lr"), settings.get("train.min_lr")
+    rises = first is not None and last is not None and last > first
+    return as_sets({**settings, "train.min_lr": first} if rises else settings)
 
 
 def as_sets(settings: Mapping[str, Any]) -> list[str]:
@@ -199,7 +205,7 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
         for label, trial in suggestions.items():
             earlier = trials_by_label.setdefault(label, [])
             if len(earlier) <= i:
-                new[label] = cell(label, i, as_sets(trial.params))
+                new[label] = cell(label, i, trial_sets(trial.params))
             elif earlier[i]["settings"] != trial.params:
                 raise UsageError(f"{folder / FILE}: trial {i + 1} of {label} used {earlier[i]['settings']}, but would "
                                  f"use {trial.params} now, perhaps because of another version of optuna; give the "

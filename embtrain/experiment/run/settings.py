@@ -38,11 +38,11 @@ Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # merged tree, and the pla
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
             config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
             threads: int | None = None, device: str | None = None,
-            flag_names: Mapping[str, str] | None = None, tuned: bool = False, is_run: bool = False) -> Settings:
+            flag_names: Mapping[str, str] | None = None, tuned: bool = False, check_rates: bool = True) -> Settings:
     """Resolve the configuration of a run; UsageError lists every error with its place.
 
-    tuned: read the tuned settings of this model and corpus, which name a strategy and a loss. is_run: refuse rates that
-    the user gives for one run, but that a search may try.
+    tuned: read the tuned settings of this model and corpus, which name a strategy and a loss. check_rates: False if a
+    search has yet to choose the rates.
     flag_names: replacements for flags like `--loss` or `--set train.lr=0` in error messages, by flag.
     """
     flag_names = flag_names or {}
@@ -77,7 +77,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     own_layers = [*user_layers, *flags]
     strategy_layer = _drop_unknown(_drop_own_loss(strategy_layer, loss), merge([*tuned_layers, *own_layers])[0])
     settings = _build([default, model_layer, strategy_layer, *tuned_layers, *own_layers])
-    if is_run:
+    if check_rates:
         _check_rates(settings, own_layers)
     # Paths are made absolute, so that a run can be resumed from any folder.
     is_known_name = settings.corpus in shipped.names("corpora") or not os.path.exists(settings.corpus)

@@ -111,20 +111,20 @@ def test_the_options_of_fit_reach_the_experiment(console: Console, tmp_path: Pat
                    "--config", "f.yaml", "--set", "a.b=1", "--set", "c=2", "--seed", "3", "--threads", "4",
                    "--device", "cpu", "--out", "o", "--tuned")[0] == 0
     assert console.calls == [("resolve", "ace", "skipgram", "c", "nce", Path("f.yaml"), ["a.b=1", "c=2"], 3, 4,
-                              "cpu", {}, True, True),
+                              "cpu", {}, True),
                              ("fit", "RESOLVE", Path("o"))]
 
 
 def test_without_options_the_command_line_sets_nothing_and_a_dry_run_does_not_train(console: Console) -> None:
     assert console("fit", "--dry-run") == (0, "PLAN\n", "")
-    assert console.calls == [("resolve", None, None, None, None, None, [], None, None, None, {}, False, True),
+    assert console.calls == [("resolve", None, None, None, None, None, [], None, None, None, {}, False),
                              ("plan", "RESOLVE", SOLO, None)]
 
 
 def test_the_short_options_precede_the_sets_and_are_named_in_errors(console: Console) -> None:
     assert console("fit", "--dim", "7", "--set", "model.dim=8", "--epochs", "2", "--dry-run")[0] == 0
     assert console.calls[0][6:] == (["train.epochs=2", "model.dim=7", "model.dim=8"], None, None, None, {
-        "--set train.epochs=2": "--epochs 2", "--set model.dim=7": "--dim 7"}, False, True)
+        "--set train.epochs=2": "--epochs 2", "--set model.dim=7": "--dim 7"}, False)
 
 
 

@@ -292,6 +292,10 @@ def test_a_failed_trial_counts_and_is_not_chosen(
     ({"search": ["negatives.exponent=0.5:1.0"], "strategies": ["sgns", "uniform"]}, r"exponent: unknown key"),
     ({"search": ["train.lr=-1.0:1.0"]}, r"^--search train\.lr=-1\.0:1\.0: train\.lr: should be greater than 0, got -1"),
     ({"search": ["negatives.k=[5, 0, 2]"]}, r"^--search negatives\.k=\[5, 0, 2\]: negatives\.k: should be greater"),
+    ({"sets": [*KEYS, "train.min_lr=0.05"], "search": ["train.lr=0.01:0.1"]},
+     r"^--set train\.min_lr=0\.05: train\.min_lr: 0\.05: is above train\.lr: 0\.01, .*; set at most 0\.01, or raise"),
+    ({"search": ["train.min_lr=0.001:0.5"]}, r"^--search train\.min_lr=0\.001:0\.5: train\.min_lr: 0\.5: is above "),
+    ({"search": ["train.burn_in=0:9"]}, r"^--search train\.burn_in=0:9: train\.burn_in: 9: all train\.epochs: "),
     ({"sets": [*KEYS, "evaluate.heldout_pairs=0", "evaluate.benchmarks=[wordsim353]"], "metric": "wordsim353/spearman"},
      "--search: trials are scored by valid/log_likelihood, and nothing is held out"),
     ({"seeds": [0, 1]}, r"^--seeds: 0 is the seed of the trials that choose the settings; give other seeds"),
@@ -303,6 +307,20 @@ def test_an_impossible_search_is_refused_before_training(
     with pytest.raises(UsageError, match=message):
         run(place, tmp_path / "out", **options)
     assert local_cells.log == [] and not (tmp_path / "out").exists()
+
+
+def test_a_trial_whose_final_rate_is_above_the_first_keeps_its_rate() -> None:
+    assert tuning.trial_sets({"train.lr": 0.01, "negatives.k": 5, "train.min_lr": 0.05}) == [
+        "train.lr=0.01", "negatives.k=5", "train.min_lr=0.01"]
+    for settings in ({"train.lr": 0.1, "train.min_lr": 0.05}, {"train.min_lr": 0.05}, {"train.lr": 0.01}):
+        assert tuning.trial_sets(settings) == tuning.as_sets(settings)
+
+
+def test_a_search_of_both_rates_trains_every_trial(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
+    search = ["train.lr=[0.01, 0.02]", "train.min_lr=[0.05, 0.06]"]
+    done = run(place, tmp_path / "out", trials=2, search=search)
+    drawn = [trial for group in trials(done.folder).values() for trial in group]
+    assert all(trial["value"] is not None and trial["settings"]["train.min_lr"] >= 0.05 for trial in drawn)
 
 
 def test_without_optuna_one_line_names_the_package_to_install(

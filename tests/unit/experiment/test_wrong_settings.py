@@ -91,27 +91,26 @@ def test_a_final_rate_above_the_first_is_refused(run: experiment.Run, tmp_path: 
     line = (r"train\.min_lr: 1: is above train\.lr: 0\.025, from which the rate falls to it; set at most 0\.025, or "
             "raise")
     with pytest.raises(UsageError, match=rf"^--set train\.min_lr=1: {line} train\.lr$"):
-        experiment.resolve(sets=["train.min_lr=1"], is_run=True)
+        experiment.resolve(sets=["train.min_lr=1"])
     with pytest.raises(UsageError, match=rf"^--set train\.min_lr=1: {line} train\.lr$"):
         continued_settings(run.folder, run.settings.corpus, ["train.min_lr=1"])
     (tmp_path / "my.yaml").write_text("train:\n  min_lr: 1\n")
     with pytest.raises(UsageError, match=rf"my\.yaml:2:3: {line}"):
-        experiment.resolve(config=tmp_path / "my.yaml", is_run=True)
+        experiment.resolve(config=tmp_path / "my.yaml")
 
 
 def test_burn_in_of_all_epochs_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^--set train\.burn_in=3: train\.burn_in: 3: all train\.epochs: 3 would "
                                          "train at a tenth of the learning rate; set fewer, or lower train.lr$"):
-        experiment.resolve(sets=["train.burn_in=3", "train.epochs=3"], is_run=True)
-    assert experiment.resolve(sets=["train.burn_in=3", "train.epochs=4"], is_run=True).train.burn_in == 3
-    poincare = experiment.resolve(model="poincare", sets=["train.epochs=1"], is_run=True)    # its own burn-in is kept
+        experiment.resolve(sets=["train.burn_in=3", "train.epochs=3"])
+    assert experiment.resolve(sets=["train.burn_in=3", "train.epochs=4"]).train.burn_in == 3
+    poincare = experiment.resolve(model="poincare", sets=["train.epochs=1"])    # its own burn-in is kept
     assert poincare.train.epochs == 1
 
 
 def test_a_default_final_rate_does_not_restrict_the_first() -> None:
-    assert experiment.resolve(sets=["train.lr=0.00001"], is_run=True).train.min_lr > 0.00001
-    assert experiment.resolve(sets=["train.lr=0.1", "train.min_lr=0.1"], is_run=True).train.min_lr == 0.1
-    assert experiment.resolve(sets=["train.min_lr=1"]).train.min_lr == 1          # a trial of a search
+    assert experiment.resolve(sets=["train.lr=0.00001"]).train.min_lr > 0.00001
+    assert experiment.resolve(sets=["train.lr=0.1", "train.min_lr=0.1"]).train.min_lr == 0.1
 
 
 # --- output folders --------------------------------------------------------------------------------------------------
