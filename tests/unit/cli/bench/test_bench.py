@@ -330,18 +330,18 @@ def test_processes_in_turns(embtrain_bench: Bench, text: Path, monkeypatch: pyte
     for name, value in (("CHUNK", 512), ("HELD_OUT", 0.2), ("MIN_COUNT", 1), ("DIM", 8),
                         ("RATES", (0.01, 0.05)), ("SIZES", (1, 3)), ("BENCHMARKS", ("wordsim353",)), ("EPOCHS", 1)):
         monkeypatch.setattr(group, name, value)
-    monkeypatch.setattr(SyncConfig, "interval", lambda self, chunk: 1)
+    monkeypatch.setattr(SyncConfig, "interval", lambda self, chunk, engine: 1)
     monkeypatch.setitem(words.OURS, "train.sync.frequent_rows", 20)
     code, lines, err = embtrain_bench("group", "--corpus", str(long_text), "--rounds", "2", "--threads", "1")
     assert code == 0, err
     summary = json.loads(lines[-1])
-    assert set(summary["ours"]) == {"n1", "n3", "n3-all"} == set(summary["rate"])
+    assert set(summary["ours"]) == {"n1", "n3", "n3-all", "n3-blocks4"} == set(summary["rate"])
     for name, trials in summary["trials"].items():
         assert summary["rate"][name] == float(max(trials, key=lambda rate: trials[rate]["test/log_likelihood"]))
     quality_of = {name: of_case["ours"] for name, of_case in summary["quality"].items()}
     assert "sync_megabytes" not in quality_of["n1"]
     assert 0 < quality_of["n3"]["sync_megabytes"] < quality_of["n3-all"]["sync_megabytes"]
-    assert set(summary["difference"]) == {"n3", "n3-all"}
+    assert set(summary["difference"]) == {"n3", "n3-all", "n3-blocks4"}
     difference = summary["difference"]["n3"]["test/log_likelihood"]
     assert difference["mean"] == pytest.approx(quality_of["n3"]["test/log_likelihood"]
                                                - quality_of["n1"]["test/log_likelihood"], abs=1e-3)
@@ -430,7 +430,7 @@ def test_the_start_of_fit_ends_at_its_first_update(embtrain_bench: Bench, text: 
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that ends before it, or never updates, has another exit code."""
     summary = timed(embtrain_bench, "start", text)
-    assert list(summary["ours"]) == ["import-t1", "help-t1", "fit-help-t1", "fit-t1"]
+    assert list(summary["ours"]) == ["import-t1", "help-t1", "fit-help-t1", "fit-t1", "fit-files-t1"]
     assert list(summary["rivals"]) == ["gensim", "torch", "python"] and summary["about"]["corpus"] == str(text)
     monkeypatch.setattr(start, "RIVALS", {"python": "pass"})
     monkeypatch.setitem(start.CASES, "fit", (start.UNTIL_UPDATE, "fit", "--help"))
