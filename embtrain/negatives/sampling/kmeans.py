@@ -19,6 +19,7 @@ from torch import Tensor
 from embtrain.common.progress import Progress
 
 ITERATIONS = (4, 100)   # the least and the most; fewer if no label changes
+WARM_ITERATIONS = 2     # from given means, of a table that has moved little since (decision 033)
 MAX_SCORES = 1 << 28    # in all iterations, unless the least number takes more
 ROWS_PER_MEAN = 32      # sampled rows for each of the k means
 FIRST_ROWS = 1 << 13    # rows from which the first means are chosen; at least 3 for each mean
@@ -44,7 +45,9 @@ def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Te
     with threadpool_limits(1):
         means = (_first_means(sample[:max(FIRST_ROWS, 3 * k)], k, random) if start is None
                  else start.detach().float().cpu())
-        before, n_iterations = None, max(ITERATIONS[0], min(ITERATIONS[1], MAX_SCORES // (size * k)))
+        before, n_iterations = None, WARM_ITERATIONS
+        if start is None:
+            n_iterations = max(ITERATIONS[0], min(ITERATIONS[1], MAX_SCORES // (size * k)))
         with Progress("k-means", n_iterations * size + len(x), "rows") as progress:
             for _ in range(n_iterations):
                 label = nearest(sample, means, progress.add)

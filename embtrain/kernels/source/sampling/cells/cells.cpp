@@ -3,6 +3,8 @@
 //
 //     P(c) = M_c / Σ M,   M_c given, or n_c e^{h·μ_c};    inside the cell as in members.h
 
+#include <limits>
+
 #include "sampling/cells/members.h"
 
 struct CellDrawTask {
@@ -71,10 +73,10 @@ class LogMasses {
     int64_t left_ = 0, next_ = 0;  // queries not computed yet, and read of the group
 };
 
-// For each draw, k cells in proportion to their weights, and the log shares of the target cells of the rows at full
-// weight. If each draw has a row, its target cell's weight is multiplied by `rest`, unless that is null.
+// For each draw, k cells in proportion to their weights, with their shares; and the share of the target cell of each row,
+// at full weight. If each draw has a row, its target cell's weight is multiplied by `rest`, unless that is null.
 int choose(const CellDrawTask& d, const CellTask& t, const int64_t* draw_queries, const int64_t* row_queries,
-           const int64_t* target_cell, const double* rest, int64_t* cell, double* log_p, double* log_target_cell) {
+           const int64_t* target_cell, const double* rest, int64_t* cell, double* share, double* target_share) {
     const bool is_paired = d.draws == d.rows;              // else rows share draws, and their targets are requests too
     const int64_t n = d.draws + (is_paired ? 0 : d.rows);
     Arena arena;
@@ -91,7 +93,7 @@ int choose(const CellDrawTask& d, const CellTask& t, const int64_t* draw_queries
         const bool is_draw = request->i < d.draws;
         const int64_t i = request->i, row = is_paired ? i : i - d.draws;
         const float target_mass = row >= 0 ? m[target_cell[row]] : 0.f;
-        if (row >= 0) log_target_cell[row] = log_share(target_mass, masses.total());
+        if (row >= 0) target_share[row] = target_mass / masses.total();
         if (!is_draw) continue;
         if (rest) {
             m[target_cell[row]] = float(target_mass * rest[row]);
@@ -101,7 +103,7 @@ int choose(const CellDrawTask& d, const CellTask& t, const int64_t* draw_queries
         for (int64_t j = i * d.k; j < (i + 1) * d.k; ++j) {
             cell[j] = masses.find(uniform01(d.seed, d.first * d.k + j) * total);
             if (cell[j] < 0) return NOT_FINITE;
-            log_p[j] = log_share(m[cell[j]], total);
+            share[j] = m[cell[j]] / total;
         }
         if (rest) {
             m[target_cell[row]] = target_mass;
@@ -109,6 +111,23 @@ int choose(const CellDrawTask& d, const CellTask& t, const int64_t* draw_queries
         }
     }
     return OK;
+}
+
+// log p of W shares; those below the least normal number count as it, and the log of 0 is -inf.
+vec log_shares(const double* p) {
+    float x[W];
+    for (int l = 0; l < W; ++l) x[l] = float(p[l]);
+    const vec y = load(x);
+    return y > vec{} ? log_of(most(y, splat(std::numeric_limits<float>::min()))) : splat(-INFINITY);
+}
+
+// log(a b) of n pairs of shares.
+void log_products(const double* a, const double* b, int64_t n, float* out) {
+    int64_t i = 0;
+    for (; i + W <= n; i += W) store(out + i, log_shares(a + i) + log_shares(b + i));
+    double last_a[W] = {}, last_b[W] = {};
+    std::copy(a + i, a + n, last_a), std::copy(b + i, b + n, last_b);
+    if (i < n) store_first(out + i, log_shares(last_a) + log_shares(last_b), n - i);
 }
 
 }  // namespace
@@ -127,10 +146,9 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
     int64_t* wanted = arena.allocate<int64_t>(all);
     int64_t* without = arena.allocate<int64_t>(all);
     int64_t* place = arena.allocate<int64_t>(all);
-    double* log_p = arena.allocate<double>(n);
-    double* log_r = arena.allocate<double>(all);
+    double* cell_share = arena.allocate<double>(all);                  // of the draws, and of the targets
+    double* share = arena.allocate<double>(all);                       // inside the cell
     double* rest = arena.allocate<double>(all);
-    double* log_target_cell = arena.allocate<double>(d.rows);
     float* scaled = arena.allocate<float>(d.tau > 0 ? t.n_queries * t.dim : 0);
     int64_t* draw_queries = arena.allocate<int64_t>(d.draws);          // the query of each draw
     int64_t* row_queries = arena.allocate<int64_t>(d.rows);            // and of each row
@@ -152,18 +170,19 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
     const auto run_inside = [&](int64_t from, int64_t until) {
         if (status != OK) return;
         const PlaceRequests out{wanted + from, d.exclude && until == n ? without : nullptr, d.seed_inside,
-                                d.first * d.k + from, place + from, log_r + from, d.exclude ? rest + from : nullptr};
+                                d.first * d.k + from, place + from, share + from, d.exclude ? rest + from : nullptr};
         status = d.by_columns ? inside_by_columns(t, query_id + from, cell + from, out, until - from)
                               : inside_by_rows(t, query_id + from, cell + from, out, nullptr, until - from);
     };
     if (d.exclude) run_inside(n, all);
     if (status == OK)
-        status = choose(d, t, draw_queries, row_queries, cell + n, d.exclude ? rest + n : nullptr, cell, log_p,
-                        log_target_cell);
+        status = choose(d, t, draw_queries, row_queries, cell + n, d.exclude ? rest + n : nullptr, cell,
+                        cell_share, cell_share + n);
     run_inside(0, d.exclude ? n : all);
     if (status != OK) return status;
-    for (int64_t i = 0; i < n; ++i) ids[i] = t.order[place[i]], log_q[i] = float(log_p[i] + log_r[i]);
-    for (int64_t r = 0; r < d.rows; ++r) log_target[r] = float(log_target_cell[r] + log_r[n + r]);
+    for (int64_t i = 0; i < n; ++i) ids[i] = t.order[place[i]];
+    log_products(cell_share, share, n, log_q);
+    log_products(cell_share + n, share + n, d.rows, log_target);
     return OK;
 }
 
@@ -180,5 +199,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_inside(const CellTask* members, const
         if (slot != -1 && (slot < t.start[c] || slot >= t.start[c + 1])) return OUT_OF_RANGE;
         if (without && out_of_range(without[i], t.start[t.cells])) return OUT_OF_RANGE;
     }
-    return inside_by_rows(t, query_id, cell, {wanted, without, seed, first, place, log_r, rest}, nullptr, n);
+    const int status = inside_by_rows(t, query_id, cell, {wanted, without, seed, first, place, log_r, rest}, nullptr, n);
+    for (int64_t i = 0; status == OK && i < n; ++i) log_r[i] = std::log(log_r[i]);
+    return status;
 }

@@ -34,8 +34,6 @@ inline bool exp_masses(const float* x, int64_t skip, Masses& masses) {
     return true;
 }
 
-inline double log_share(double mass, double total) { return mass > 0 ? std::log(mass / total) : -INFINITY; }
-
 // The scores of up to Q queries: as many as there are.
 template <int Q, class Rows> inline void scores(Rows& rows, int64_t n, const float* const* h, float* const* o) {
     if constexpr (Q > 1) if (n < Q) return scores<Q - 1>(rows, n, h, o);
@@ -48,19 +46,19 @@ struct PlaceRequests {
     uint64_t seed;
     int64_t first;
     int64_t* place;
-    double *log_r, *rest;              // rest may be null
+    double *share, *rest;              // share: r(place|cell); rest may be null
 
     void prefetch(int64_t i) const {
         __builtin_prefetch(wanted + i);
         __builtin_prefetch(place + i, 1);
-        __builtin_prefetch(log_r + i, 1);
+        __builtin_prefetch(share + i, 1);
         if (without) __builtin_prefetch(without + i);
     }
 
     // The only member of a cell, at place `low`: r = 1 for any o. Returns false if it must not be drawn.
     bool find_single(int64_t i, int64_t low) const {
         const bool excluded = without && without[i] == low;
-        place[i] = low, log_r[i] = excluded ? -INFINITY : 0;
+        place[i] = low, share[i] = !excluded;
         if (rest) rest[i] = excluded;
         return !excluded || wanted[i] >= 0;
     }
@@ -73,7 +71,7 @@ struct PlaceRequests {
         const int64_t j = wanted[i] >= 0 ? wanted[i] - low
                                          : masses.find(uniform01(seed, first + i) * masses.total());
         if (j < 0) return false;
-        log_r[i] = log_share(masses.m[j], masses.total());
+        share[i] = masses.m[j] / masses.total();
         if (rest) rest[i] = masses.rest_share(j);
         place[i] = low + j;
         return true;

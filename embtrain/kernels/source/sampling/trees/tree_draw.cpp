@@ -157,7 +157,7 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const CellT
     double* share = arena.allocate<double>(d.exclude ? n : 0);
     double* target_mass = arena.allocate<double>(d.exclude ? d.draws : 0);
     double* log_p = arena.allocate<double>(all);
-    double* log_r = arena.allocate<double>(all);
+    double* share_inside = arena.allocate<double>(all);
     if (arena.failed()) return NO_MEMORY;
     number_queries(d, queries);
     Arena vectors;
@@ -187,13 +187,13 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const CellT
     if (status == OK && members) {
         CellTask m = *members;
         m.h = queries.h, m.n_queries = queries.n;
-        status = inside_by_rows(m, query_id, block, {wanted, t.position, d.seed_inside, t.first, place, log_r, nullptr},
-                                order, all);
+        const PlaceRequests out{wanted, t.position, d.seed_inside, t.first, place, share_inside, nullptr};
+        status = inside_by_rows(m, query_id, block, out, order, all);
     }
     if (status != OK) return status;
     for (int64_t j = 0; j < all; ++j) {
         const int64_t leaf_place = members ? place[j] : block[j];
-        const float log_sum = float(members ? log_p[j] + log_r[j] : log_p[j]);
+        const float log_sum = float(members ? log_p[j] + std::log(share_inside[j]) : log_p[j]);
         if (j < n) ids[j] = d.order[leaf_place], log_q[j] = log_sum;
         else log_target[j - n] = log_sum;
         if (d.touched) d.touched[leaf_place] = 1;
