@@ -35,7 +35,7 @@ SLOW_kernels   := tests/unit/train/test_fused.py
 SLOW_parity    := tests/unit/models/test_subword.py tests/unit/models/test_start.py tests/unit/models/test_cbow.py
 SLOW_recipes   := tests/unit/data/test_hierarchy.py
 SLOW_samplers  := tests/unit/evaluate/test_sampling.py tests/contract/test_combinations.py tests/contract/test_optima.py
-SLOW_scale     := tests/unit/train/group/sharded/test_shards.py tests/unit/experiment/test_joining.py tests/unit/experiment/test_executors.py
+SLOW_scale     := tests/unit/train/group/sharded tests/unit/experiment/test_joining.py tests/unit/experiment/test_executors.py
 SLOW_trust     := tests/unit/experiment/test_diverged.py
 SLOW_tutorials := tests/unit/docs/test_tutorials.py tests/unit/docs/test_docs_site.py tests/unit/docs/test_gallery.py
 TESTS = $(if $(AREA),tests/unit/$(AREA) $(CONTRACT_$(AREA):%=tests/contract/test_%.py),--ignore tests/slow)

@@ -1,4 +1,4 @@
-"""Delivery: allowed skips of the tests, and the contents of the wheel and the source archive."""
+"""Delivery: areas of slow tests, allowed skips, and the contents of the wheel and the source archive."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "embtrain"
+
+
+# --- areas of slow tests ----------------------------------------------------------------------------------
+
+def test_every_slow_test_is_in_an_area() -> None:
+    """Without one, only a run of all areas would find that it fails."""
+    lines = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    listed = [ROOT / path for line in lines if line.startswith("SLOW_") for path in line.partition(":=")[2].split()]
+    assert listed and all(path.exists() for path in listed)
+    slow = [path for folder in ("unit", "contract") for path in (ROOT / "tests" / folder).rglob("test_*.py")
+            if "mark.slow" in path.read_text(encoding="utf-8") and path != Path(__file__)]
+    assert [path for path in slow if not {path, *path.parents} & set(listed)] == []
 
 
 # --- skips -----------------------------------------------------------------------------------------------

@@ -51,6 +51,18 @@ def test_a_start_is_improved() -> None:
     assert torch.equal(after, kmeans(x, 30, 2, start))      # the sample is the whole, in another order
 
 
+def test_given_means_take_few_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of a table that has moved little; labels of all rows are one more pass."""
+    x, passes = torch.randn(3000, 8, generator=torch.Generator().manual_seed(5)), list[int]()
+    monkeypatch.setattr(module, "nearest", lambda points, *rest: passes.append(len(points)) or
+                        nearest(points, *rest))
+    kmeans(x, 30, 1, x[:30].clone())
+    assert len(passes) == module.WARM_ITERATIONS + 1
+    passes.clear()
+    kmeans(x, 30, 1)
+    assert len(passes) > 10
+
+
 def test_means_without_rows_move_to_rows() -> None:
     """All start at one place, so that one mean would take all rows."""
     x = torch.randn(500, 4, generator=torch.Generator().manual_seed(4)) + 100
