@@ -162,9 +162,9 @@ def format_choices(searched: Sequence[ChosenSettings]) -> list[str]:
 
 def trial_sets(settings: Mapping[str, Any]) -> list[str]:
     """KEY=VALUE of a trial. The rate stays constant where a final rate above the first one was drawn."""
-    first, last = settings.get("train.lr"), settings.get("train.min_lr")
-    rises = first is not None and last is not None and last > first
-    return as_sets({**settings, "train.min_lr": first} if rises else settings)
+    rates: list[Any] = [settings.get(key) for key in ("train.lr", "train.min_lr")]
+    rises = all(type(rate) in (int, float) for rate in rates) and rates[0] < rates[1]      # others are refused later
+    return as_sets({**settings, "train.min_lr": rates[0]} if rises else settings)
 
 
 def as_sets(settings: Mapping[str, Any]) -> list[str]:
