@@ -82,7 +82,7 @@ def extreme_sets(grid: Grid, settings: Settings) -> list[dict[str, str]]:
     ends = {parsed.key: parsed.ends() for parsed in parse_ranges(grid.search, grid.sets, settings)}
     bounds = [{key: values[min(i, len(values) - 1)] for key, values in ends.items()}
               for i in range(max(map(len, ends.values()), default=0))]
-    return [dict(zip(trial_sets(bound), grid.search, strict=True)) for bound in bounds]
+    return [dict(zip(as_sets(used_settings(bound)), grid.search, strict=True)) for bound in bounds]
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def first_trial_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
     if tree and tree["search"] != grid.search:
         raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, but "
                          f"{'; '.join(grid.search)} is requested now; give the comparison another --out")
-    return {label: trial_sets(tree["trials"][label][0]["settings"]) for label, _ in grid.kinds()
+    return {label: as_sets(used_settings(tree["trials"][label][0]["settings"])) for label, _ in grid.kinds()
             if tree.get("trials", {}).get(label)}
 
 
@@ -125,8 +125,8 @@ def best_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
     labels = [label for label, _ in grid.kinds()]
     if not tree or any(len(tree["trials"].get(label, [])) < (grid.trials or 0) for label in labels):
         return {}
-    return {label: trial_sets(best_trial(_requested_trials(tree, grid, label), tree["higher"], label)["settings"])
-            for label in labels}
+    return {label: as_sets(used_settings(best_trial(_requested_trials(tree, grid, label), tree["higher"],
+                                                    label)["settings"])) for label in labels}
 
 
 def _requested_trials(tree: Mapping[str, Any], grid: Grid, label: str) -> list[dict[str, Any]]:
@@ -141,7 +141,7 @@ def summary(folder: Path, grid: Grid) -> list[ChosenSettings]:
         trials = _requested_trials(tree, grid, label)
         chosen = best_trial(trials, tree["higher"], label)
         out.append(ChosenSettings(label, tree["metric"], chosen["value"], len(trials),
-                                  sum(trial["value"] is None for trial in trials), chosen["settings"],
+                                  sum(trial["value"] is None for trial in trials), used_settings(chosen["settings"]),
                                   sum(trial["cpu_seconds"] or 0.0 for trial in trials)))
     return out
 
@@ -160,11 +160,11 @@ def format_choices(searched: Sequence[ChosenSettings]) -> list[str]:
                            f"{number(choice.value)}, the best of {choice.trials} trials)") for choice in searched]
 
 
-def trial_sets(settings: Mapping[str, Any]) -> list[str]:
-    """KEY=VALUE of a trial. The rate stays constant where a final rate above the first one was drawn."""
-    rates: list[Any] = [settings.get(key) for key in ("train.lr", "train.min_lr")]
+def used_settings(drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a trial. The rate stays constant where a final rate above the first one was drawn."""
+    rates: list[Any] = [drawn.get(key) for key in ("train.lr", "train.min_lr")]
     rises = all(type(rate) in (int, float) for rate in rates) and rates[0] < rates[1]      # others are refused later
-    return as_sets({**settings, "train.min_lr": rates[0]} if rises else settings)
+    return {**drawn, "train.min_lr": rates[0]} if rises else dict(drawn)
 
 
 def as_sets(settings: Mapping[str, Any]) -> list[str]:
@@ -205,7 +205,7 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
         for label, trial in suggestions.items():
             earlier = trials_by_label.setdefault(label, [])
             if len(earlier) <= i:
-                new[label] = cell(label, i, trial_sets(trial.params))
+                new[label] = cell(label, i, as_sets(used_settings(trial.params)))
             elif earlier[i]["settings"] != trial.params:
                 raise UsageError(f"{folder / FILE}: trial {i + 1} of {label} used {earlier[i]['settings']}, but would "
                                  f"use {trial.params} now, perhaps because of another version of optuna; give the "
@@ -235,7 +235,7 @@ def _print_trial(label: str, trials: Sequence[Mapping[str, Any]], metric: str, h
         first = best_trial(trials, higher, label)
         best_text = f"trial {trials.index(first) + 1} has {number(first['value'])}"
         outcome_text = f"{metric} {number(last['value'])}; {'the best so far' if first is last else best_text}"
-    terminal.note(f"{label}: trial {len(trials)}: {', '.join(_short(last['settings']))}: {outcome_text}")
+    terminal.note(f"{label}: trial {len(trials)}: {', '.join(_short(used_settings(last['settings'])))}: {outcome_text}")
 
 
 def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]:

@@ -314,10 +314,10 @@ def test_an_impossible_search_is_refused_before_training(
 
 
 def test_a_trial_whose_final_rate_is_above_the_first_keeps_its_rate() -> None:
-    assert tuning.trial_sets({"train.lr": 0.01, "negatives.k": 5, "train.min_lr": 0.05}) == [
-        "train.lr=0.01", "negatives.k=5", "train.min_lr=0.01"]
+    assert tuning.used_settings({"train.lr": 0.01, "negatives.k": 5, "train.min_lr": 0.05}) == {
+        "train.lr": 0.01, "negatives.k": 5, "train.min_lr": 0.01}
     for settings in ({"train.lr": 0.1, "train.min_lr": 0.05}, {"train.min_lr": 0.05}, {"train.lr": 0.01}):
-        assert tuning.trial_sets(settings) == tuning.as_sets(settings)
+        assert tuning.used_settings(settings) == settings
 
 
 def test_a_search_of_both_rates_trains_every_trial(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
@@ -325,6 +325,8 @@ def test_a_search_of_both_rates_trains_every_trial(place: Path, tmp_path: Path, 
     done = run(place, tmp_path / "out", trials=2, search=search)
     drawn = [trial for group in trials(done.folder).values() for trial in group]
     assert all(trial["value"] is not None and trial["settings"]["train.min_lr"] >= 0.05 for trial in drawn)
+    chosen = [row["settings"] for row in done.results["search"]]
+    assert all(settings["train.min_lr"] == settings["train.lr"] for settings in chosen)
 
 
 def test_without_optuna_one_line_names_the_package_to_install(
