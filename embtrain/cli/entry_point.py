@@ -23,6 +23,7 @@ from embtrain.cli import interrupt, limits, options, streams
 from embtrain.cli.commands import app
 from embtrain.common.errors import EmbtrainError, ReportedElsewhere, ResourceError, Stopped, UsageError
 from embtrain.common.terminal import plain
+from embtrain.train.state.signals import forget_signals, hidden_stop
 
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
 # Commands by names that other programs have for them.
@@ -69,6 +70,7 @@ def _output_lost(reason: str) -> str:
 def run() -> int:
     """Run sys.argv and return the exit code. The only place that prints errors."""
     try:
+        forget_signals()
         _check_arguments(sys.argv)
         code = _command()
         sys.stdout.flush()
@@ -89,7 +91,7 @@ def run() -> int:
     except KeyboardInterrupt:
         return _print_error(130, "stopped by signal 2", kind="")
     except Exception as error:  # noqa: BLE001  an error that gets here is a bug in embtrain and is saved
-        if (wrapped := _wrapped_signal(error)) is not None:
+        if (wrapped := hidden_stop(error)) is not None:
             return _print_error(wrapped.code, str(wrapped), kind="")
         if isinstance(error, OSError) and error.filename == streams.OUTPUT:
             return _print_error(4, _output_lost(str(error.strerror)))
@@ -163,13 +165,6 @@ def _command_path() -> str:
             break
         path.append(word)
     return " ".join(path)
-
-
-def _wrapped_signal(error: Exception) -> Stopped | None:
-    """The `Stopped` that a compiled library has turned into an error of its own, as pydantic-core does."""
-    if isinstance(error.__cause__, Stopped):
-        return error.__cause__
-    return next((stopped for stopped in map(Stopped, interrupt.SIGNALS) if str(stopped) in str(error)), None)
 
 
 def _code(error: SystemExit) -> int:

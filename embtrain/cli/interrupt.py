@@ -59,8 +59,7 @@ class _StopHandler:
         self.stopped_at: float | None = None   # time.monotonic() of the signal that raised; None: none so far
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
-        from embtrain.common.errors import Stopped
-        from embtrain.train.state.signals import DUPLICATE_SECONDS, end_at_once
+        from embtrain.train.state.signals import DUPLICATE_SECONDS, end_at_once, raise_stopped
 
         if self.stopped_at is not None:
             if time.monotonic() - self.stopped_at >= DUPLICATE_SECONDS:
@@ -69,7 +68,7 @@ class _StopHandler:
             end_at_once(signum)
         else:
             self.stopped_at = time.monotonic()
-            raise Stopped(signum)
+            raise_stopped(signum)
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -21,6 +21,9 @@ from embtrain.common.errors import Interrupted, Stopped
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 DUPLICATE_SECONDS = 0.25  # window after the first signal in which another one is its duplicate
 _commands: list[Callable[[], str]] = []  # of the `resumable` blocks that are executed, the outermost first
+_raised: list[int] = []  # signals that a handler has raised as Stopped in this command or call
+# What compiled libraries make of an exception that a handler raises in their callbacks.
+_HIDING = (ValueError, TypeError, RuntimeError, SystemError)
 
 
 @contextlib.contextmanager
@@ -38,11 +41,31 @@ def resumable(command: Callable[[], str]) -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise Interrupted(signal.SIGINT, command()) from error
     except Exception as error:
-        if isinstance(error.__cause__, Stopped):       # a compiled library has turned it into an error of its own
-            raise Stopped(error.__cause__.signal, command()) from error
+        if (hidden := hidden_stop(error)) is not None:
+            raise Stopped(hidden.signal, command()) from error
         raise
     finally:
         _commands.remove(command)
+
+
+def forget_signals() -> None:
+    """Begin a command or a call of the Python interface: signals of earlier ones explain none of its errors."""
+    _raised.clear()
+
+
+def raise_stopped(signum: int) -> NoReturn:
+    """Raise Stopped from a signal handler."""
+    _raised.append(signum)
+    raise Stopped(signum)
+
+
+def hidden_stop(error: Exception) -> Stopped | None:
+    """The Stopped that a compiled library has turned into an error of its own: pydantic-core keeps it as the cause or
+    in the message, matplotlib drops it."""
+    if isinstance(error.__cause__, Stopped):
+        return error.__cause__
+    named = next((stopped for stopped in map(Stopped, SIGNALS) if str(stopped) in str(error)), None)
+    return named or (Stopped(_raised[-1]) if _raised and type(error) in _HIDING else None)
 
 
 def end_at_once(signum: int) -> NoReturn:
@@ -61,6 +84,7 @@ def protect_caller() -> Iterator[None]:
     import torch  # lazily: the command line imports this module when it starts
 
     n_threads = torch.get_num_threads()
+    forget_signals()
     try:
         yield
     except Stopped as stopped:
@@ -114,6 +138,6 @@ class Stop:
             with contextlib.suppress(OSError):  # not print: a handler may interrupt one
                 os.write(2, b"\nstopping after a checkpoint; a second signal stops at once\n")
             if self._raise_at_once:
-                raise Stopped(signum)
+                raise_stopped(signum)
         elif now - self._since >= DUPLICATE_SECONDS:
             end_at_once(signum)

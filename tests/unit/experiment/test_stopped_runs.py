@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -53,6 +54,32 @@ def wrapped(stopped: Stopped) -> Exception:
     error = SystemError("returned a result with an exception set")
     error.__cause__ = stopped
     return error
+
+
+def dropping(*_: Any, **__: Any) -> None:
+    """Like a C++ library that replaces the exception of a signal handler by an error of its own."""
+    with contextlib.suppress(Stopped):
+        signals.raise_stopped(signal.SIGTERM)
+    raise ValueError("Invalid affine transformation matrix")
+
+
+def test_a_stop_that_a_library_drops_is_a_stop(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MOMENTS["the report"], dropping)
+    with pytest.raises(Stopped, match=r"^stopped by signal 15; to resume: embtrain resume "):
+        experiment.fit(experiment.resolve("sgns", corpus=str(text), sets=SETS), tmp_path / "run")
+    signals.forget_signals()
+
+
+def test_other_errors_after_a_stop_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "_raised", [])
+    assert signals.hidden_stop(ValueError("a bug")) is None
+    with pytest.raises(Stopped):
+        signals.raise_stopped(signal.SIGINT)
+    found = signals.hidden_stop(ValueError("a bug"))
+    assert found is not None and found.signal == signal.SIGINT
+    assert signals.hidden_stop(OSError(28, "No space left on device")) is None
+    with signals.protect_caller():                                     # another call of the Python interface
+        assert signals.hidden_stop(ValueError("a bug")) is None
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
