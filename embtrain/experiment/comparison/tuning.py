@@ -14,7 +14,6 @@ for strategies that are searched over the same keys.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common import progress, terminal
+from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json, write_json
 from embtrain.data.catalogue.benchmark import HALVES
@@ -165,10 +165,6 @@ def used_settings(drawn: Mapping[str, Any]) -> dict[str, Any]:
     rates: list[Any] = [drawn.get(key) for key in ("train.lr", "train.min_lr")]
     rises = all(type(rate) in (int, float) for rate in rates) and rates[0] < rates[1]      # others are refused later
     return {**drawn, "train.min_lr": rates[0]} if rises else dict(drawn)
-
-
-def as_sets(settings: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
 
 
 def _short(settings: Mapping[str, Any]) -> list[str]:
