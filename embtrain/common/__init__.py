@@ -1,6 +1,6 @@
 """Shared by all other packages: records, errors, files, configuration and output.
 
-types.py      records passed between data, models, sources and losses, with their shapes
+types/        records passed between data, models, sources and losses, with their shapes
 candidate_lists.py  lists of candidates by query
 errors.py     errors that a user can cause, with exit codes
 config/       layers of YAML merged into one typed tree

@@ -107,7 +107,7 @@ class Lm(Model):
         word, streams = batch.word, batch.streams                                # type: ignore[attr-defined]
         assert len(batch) % streams == 0, "a batch contains as many words of each stream"
         if len(batch) == 0:
-            return Query(vector=self.u.new_zeros(0, self.config.dim), context=word, target=batch.target,
+            return Query(vectors=self.u.new_zeros(0, self.config.dim), context=word, target=batch.target,
                          slot=batch.slot)
         x = nn.functional.embedding(word, self.u, sparse=self.sparse)            # (B, D)
         state, y = self._initial_state(batch.begins[:streams]), []                       # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ class Lm(Model):
         if self.training:
             self._encoded = batch, state.detach()
         outputs = torch.cat(y).flatten(0, 1)                                     # (B, H)
-        return Query(vector=outputs if self.w is None else outputs @ self.w.T, context=word, target=batch.target,
+        return Query(vectors=outputs if self.w is None else outputs @ self.w.T, context=word, target=batch.target,
                      slot=batch.slot)
 
     def _run_layers(self, x: Tensor, state: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -159,8 +159,8 @@ class BatchPositives:
 
 def for_source(query: Query) -> Query:
     """The query as a source receives it: detached, at least in float32."""
-    vector = query.vector.detach()
-    return replace(query, vector=vector.float() if vector.dtype in (torch.float16, torch.bfloat16) else vector)
+    vectors = query.vectors.detach()
+    return replace(query, vectors=vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors)
 
 
 def is_on(device: torch.device, name: str) -> bool:

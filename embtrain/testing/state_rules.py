@@ -65,7 +65,7 @@ def declared_use_of_counts(case: SourceCase) -> None:
 def declared_use_of_model(case: SourceCase) -> None:
     """A source without the trait uses_model draws the same without query vectors and without a view."""
     batch, found = query(), []
-    without = replace(batch, vector=batch.vector[:, :0])
+    without = batch.with_vector(batch.vector[:, :0])
     for variant, view in ((batch, TableView()), (without, EmptyView())):
         source = trained(case.build(), FEW_STEPS)
         try:

@@ -352,7 +352,7 @@ def test_gradients_match_finite_differences(case, layout):
     loss, scored = case.loss(), make_scored(case, layout)
     values = [scored.pos, scored.neg, scored.query.vector, *loss.parameters()]
     assert torch.autograd.gradcheck(lambda pos, neg, h, *_: loss(
-        replace(scored, pos=pos, neg=neg, query=replace(scored.query, vector=h))).per_example, values,
+        replace(scored, pos=pos, neg=neg, query=scored.query.with_vector(h))).per_example, values,
         fast_mode=layout in ("shared", "grouped"))
 
 
@@ -402,7 +402,7 @@ def test_a_score_that_is_nan_reaches_the_loss(case, layout, field):
     scored = make_scored(case, layout, masked=False)
     value = (scored.query.vector if field == "query" else getattr(scored, field)).detach().clone()
     value[(0, 0) if field == "neg" else 0] = math.nan
-    odd = replace(scored, **{field: replace(scored.query, vector=value) if field == "query" else value})
+    odd = replace(scored, **{field: scored.query.with_vector(value) if field == "query" else value})
     reads_query = case.loss().traits.candidate_scope == "target"
     nan = case.loss()(odd).per_example.isnan()
     expected = torch.arange(B) == 0 if layout != "rows" or field != "neg" else GROUP == 0

@@ -144,7 +144,7 @@ class Step(Engine):
         leaf = query.vector.detach().requires_grad_()        # the encoder's backward runs once, not per chunk
         total, costs = leaf.new_zeros(()), list[Tensor]()
         scale = 1.0 if self.config.reduction == "sum" else 1.0 / len(batch)
-        whole, step = replace(query, vector=leaf), max(1, MAX_SCORES_HELD // max(1, drawn.k))
+        whole, step = query.with_vector(leaf), max(1, MAX_SCORES_HELD // max(1, drawn.k))
         is_whole = len(batch) <= step                        # then a slice would only make the host wait
         for rows in slices(len(batch), step):
             scored = self.score(whole, drawn) if is_whole else self.score(whole.rows(rows), drawn.rows(rows))

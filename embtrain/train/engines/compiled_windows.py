@@ -30,29 +30,24 @@ class CompiledWindows(SkipGramKernel):
     def _query(self, block: WindowBatch, vectors: bool) -> Query:
         """Same as `model.encode` on the block's P pairs; vectors and distinct queries only if `vectors` is set."""
         context = _repeat_per_pair(block, block.centre)
-        query_id = self._query_ids(block) if vectors else None
-        vector = torch.empty((len(context), 0), device=context.device) if query_id is None else \
-            self._vectors(context, query_id)
         slot = torch.zeros(1, dtype=torch.int64, device=context.device).expand(len(context))
-        return Query(vector, context, block.target, slot, query_id, _window_ids(block), block.start)
+        if not vectors:
+            no_vectors = torch.empty((len(context), 0), device=context.device)
+            return Query(no_vectors, context, block.target, slot, None, _window_ids(block), block.start)
+        words, query_id = self._distinct_centres(block)
+        vector = self.model.u.index_select(0, words) if self.model.pool is None else \
+            self.model.pool(self.model.u, words, False)                                          # (Q, D)
+        return Query(vector, context, block.target, slot, query_id, _window_ids(block), block.start, by_id=True)
 
-    def _query_ids(self, block: WindowBatch) -> Tensor:
-        """The rank of each pair's centre among the distinct centres, (P,): as from torch.unique, without a sort."""
-        rank = torch.zeros(self._n_ranks(block), dtype=torch.int64, device=block.centre.device)
-        rank[block.centre] = 1
-        return _repeat_per_pair(block, (rank.cumsum(0) - 1)[block.centre])
+    def _distinct_centres(self, block: WindowBatch) -> tuple[Tensor, Tensor]:
+        """The distinct centres, (Q,) ascending, and each pair's rank among them, (P,): torch.unique without a sort."""
+        is_centre = torch.zeros(self._n_ranks(block), dtype=torch.bool, device=block.centre.device)
+        is_centre[block.centre] = True
+        return is_centre.nonzero().flatten(), _repeat_per_pair(block, (is_centre.cumsum(0) - 1)[block.centre])
 
     def _n_ranks(self, block: WindowBatch) -> int:
         """A number above all centres of the block."""
         return int(block.centre.max()) + 1
-
-    def _vectors(self, context: Tensor, query_id: Tensor) -> Tensor:
-        """The input vector of each pair's centre, (P, D). query_id: (P,) rank of the centre among the distinct ones."""
-        if self.model.pool is None:
-            return self.model.u.index_select(0, context)      # takes half as long as u[context]
-        words = context.new_empty(int(query_id.max()) + 1)
-        words[query_id] = context
-        return self.model.pool(self.model.u, words, False)[query_id]
 
     def _n_draws(self, block: WindowBatch) -> int:
         return -(-len(block.centre) // self.units_per_draw) if self.units_per_draw else len(block.target)

@@ -138,7 +138,7 @@ def test_no_pairs_no_log_z() -> None:
 @pytest.mark.parametrize("shift", [1e9, -1e9, -1e30])
 def test_scores_too_large_for_log_z_in_float32_are_evaluated_exactly(shift: float) -> None:
     same = torch.zeros(4, dtype=torch.int64)
-    query = Query(vector=torch.zeros(4, 1), context=same, slot=same, target=torch.arange(4))
+    query = Query(vectors=torch.zeros(4, 1), context=same, slot=same, target=torch.arange(4))
     z = torch.zeros(4, 380) + shift                                       # all equal: exactly a uniform guess
     found = module.ranks(lambda part: z[:len(part)], query)
     assert found.log_p == pytest.approx([-math.log(380)] * 4, abs=1e-5)   # -5.94, and not 0.0

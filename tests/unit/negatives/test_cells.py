@@ -180,7 +180,7 @@ def test_single_cells_bring_q_closer_if_few_candidates_have_most_of_the_mass():
 
     def queries(seed: int) -> Query:
         one_query = one_sided(200, seed)
-        return replace(one_query, vector=(one_query.vector - 3).index_fill(1, torch.tensor([0]), 1.0))
+        return one_query.with_vector((one_query.vector - 3).index_fill(1, torch.tensor([0]), 1.0))
 
     view = Moving(c[torch.randperm(N, generator=torch.Generator().manual_seed(5))], "dot", 1.0)
     for alone in (0.0, 2.0):
@@ -424,7 +424,7 @@ def test_q_of_cell_members_is_exact_with_dominant_target(case):
                          within_cell="exact", **{"clusters": 1} if case == "cluster" else {"codewords": 1})
     view = Moving(c, "dot")
     cell_source.on_epoch_start(view)
-    one = replace(make_query(), vector=torch.eye(D)[0].expand(B, D).clone(), target=torch.zeros(B, dtype=torch.int64))
+    one = replace(make_query(), target=torch.zeros(B, dtype=torch.int64)).with_vector(torch.eye(D)[0].expand(B, D))
     log_q = cell_source.log_prob(one, torch.arange(6).unsqueeze(0))
     expected = torch.tensor([100.0, 99, 98, 0, 0]).log_softmax(0)
     torch.testing.assert_close(log_q[:, 1:4], expected[:3].expand(B, 3), rtol=1e-5, atol=1e-5)

@@ -294,7 +294,7 @@ def test_stopped_run_resumes_bitwise(way: str) -> None:
 
 def test_window_shares_a_draw_per_query() -> None:
     query = replace(make_query(6), query_id=torch.tensor([0, 0, 1, 1, 1, 0]), window=torch.tensor([0, 0, 1, 1, 2, 2]))
-    query = replace(query, vector=query.vector[torch.tensor([0, 0, 1, 1, 1, 0])])
+    query = query.with_vector(query.vector[torch.tensor([0, 0, 1, 1, 1, 0])])
     sampler = build("rff", share_draws_by="window")
     drawn = sampler.draw(query, 8, VectorView(500))
     assert drawn.ids is not None and drawn.ids.shape == (4, 8) and drawn.draw_id is not None

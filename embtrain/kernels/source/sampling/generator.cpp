@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t BATCH = 32;   // negatives of one origin processed at once
 constexpr int64_t AHEAD = 8;    // draws between the current one and the one whose running sums are prefetched
 constexpr int64_t MOST_AHEAD = 128;  // of them; a search in a longer row reads few of its lines
-constexpr int8_t NOISE = 0, GENERATOR = 1, PROBE = 2;  // as in embtrain/common/types.py
+constexpr int8_t NOISE = 0, GENERATOR = 1, PROBE = 2;  // as in embtrain/common/types/negatives.py
 
 vec long_products(const float* a, const float* b, int64_t n) {
     vec x{}, y{};

@@ -18,7 +18,7 @@ struct ReinforceSpec {  // the same order in embtrain/kernels/sampling/reinforce
 
 namespace {
 
-constexpr int8_t NOISE = 0, GENERATOR = 1;  // as in embtrain/common/types.py
+constexpr int8_t NOISE = 0, GENERATOR = 1;  // as in embtrain/common/types/negatives.py
 // critic: the last negative, or the mean of the other negatives of the batch; else `baseline`
 constexpr int64_t LAST = 1, OTHERS = 2;
 

@@ -95,7 +95,7 @@ class CellSampler:
 
     def _linear(self, query: Query) -> tuple[Tensor, Tensor] | None:
         """The lines of log M if the core computes it; else PyTorch does."""
-        return self.masses.linear_log_mass() if query.vector.dtype == torch.float32 else None
+        return self.masses.linear_log_mass() if query.vectors.dtype == torch.float32 else None
 
     def _rows_per_chunk(self, width: int) -> int:
         """Rows, or draws of windows, handled at once, with `width` numbers each: as many distinct queries at most."""
