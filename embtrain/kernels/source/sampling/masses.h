@@ -111,31 +111,38 @@ template <class T> inline void prefetch(const T* p, int64_t n) {
     for (int64_t i = 0; i < n; i += LINE * sizeof(float) / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
 }
 
+inline void widen(half x, double4& out) {
+#if defined(__AVX2__)
+    out = (double4)_mm256_cvtps_pd((__m128)x);             // the compiler converts two numbers at a time
+#else
+    out = __builtin_convertvector(x, double4);
+#endif
+}
+
 constexpr int64_t BLOCKS = 4;   // blocks summed at once: independent chains hide the latency
+constexpr int SEARCHES = 4;     // draws searched at once: the lanes of a double4
 
 // Σ m_i of BLOCKS blocks.
 inline void sum_blocks(const float* m, double* sums) {
     double4 total[BLOCKS] = {};
     for (int64_t i = 0; i < BLOCK; i += 4)
         for (int64_t l = 0; l < BLOCKS; ++l) {
-            const half x = load_half(m + l * BLOCK + i);
-#if defined(__AVX2__)
-            total[l] += (double4)_mm256_cvtps_pd((__m128)x);   // the compiler converts two numbers at a time
-#else
-            total[l] += __builtin_convertvector(x, double4);
-#endif
+            double4 x;
+            widen(load_half(m + l * BLOCK + i), x);
+            total[l] += x;
         }
     for (int64_t l = 0; l < BLOCKS; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
 }
 
 // Weights m (n) and the running sums of their blocks. Padded with zeros to whole groups of blocks.
 struct Masses {
-    float* m;
-    double* ends;
-    int64_t n;
+    float* m = nullptr;
+    double* ends = nullptr;
+    int64_t n = 0;
 
     static int64_t padded(int64_t n) { return round_up(std::max<int64_t>(n, 1), BLOCKS * BLOCK); }
 
+    Masses() = default;
     Masses(Arena& arena, int64_t max_n) : m(arena.allocate<float>(padded(max_n))),
         ends(arena.allocate<double>(padded(max_n) / BLOCK)), n(max_n) {}
 
@@ -160,9 +167,39 @@ struct Masses {
         }
         const int64_t from = (end - ends) * BLOCK;
         double sum = from ? end[-1] : 0;
-        int64_t i = from;
-        for (int64_t j = from; j < from + BLOCK; ++j) i += (sum += m[j]) <= u;
-        if (i < from + BLOCK) return i;
+        int64_t count = 0;
+        for (int64_t j = from; j < from + BLOCK; ++j) count += (sum += m[j]) <= u;
+        return index(from, count);
+    }
+
+    // The same for SEARCHES masses of equally many weights, step by step: each step of a search waits for the last one.
+    static void find(const Masses* const* of, const double* u, int64_t* found) {
+        const double* end[SEARCHES];
+        for (int l = 0; l < SEARCHES; ++l) end[l] = of[l]->ends;
+        for (int64_t left = of[0]->blocks(), lower; left > 1; left -= lower) {
+            lower = left / 2;
+            for (int l = 0; l < SEARCHES; ++l) end[l] += -int64_t(end[l][lower - 1] <= u[l]) & lower;
+        }
+        int64_t from[SEARCHES];
+        const float* m[SEARCHES];
+        double4 sum;
+        for (int l = 0; l < SEARCHES; ++l) {
+            from[l] = (end[l] - of[l]->ends) * BLOCK, m[l] = of[l]->m + from[l], sum[l] = from[l] ? end[l][-1] : 0;
+        }
+        auto count = sum < sum;                            // zeros
+        for (int64_t j = 0; j < BLOCK; ++j) {
+            double4 x;
+            widen(half{m[0][j], m[1][j], m[2][j], m[3][j]}, x);
+            sum += x;
+            count -= sum <= double4{u[0], u[1], u[2], u[3]};
+        }
+        for (int l = 0; l < SEARCHES; ++l) found[l] = of[l]->index(from[l], count[l]);
+    }
+
+    // Index `count` of a block, or if the block is exhausted, the last one with a weight.
+    int64_t index(int64_t from, int64_t count) const {
+        int64_t i = from + count;
+        if (count < BLOCK) return i;
         while (i > 0 && m[i - 1] <= 0) --i;
         return i - 1;
     }
@@ -188,7 +225,7 @@ struct Request {
 inline bool sort(Request* requests, int64_t n) {
     constexpr int64_t DIGIT_BITS = 11, DIGITS = int64_t(1) << DIGIT_BITS;
     if (std::is_sorted(requests, requests + n)) return true;
-    if (n < 2 * DIGITS) {
+    if (n < DIGITS / 4) {
         std::sort(requests, requests + n);
         return true;
     }

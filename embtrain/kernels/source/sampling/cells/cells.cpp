@@ -100,8 +100,16 @@ int choose(const CellDrawTask& d, const CellTask& t, const int64_t* draw_queries
             masses.sum();
         }
         const double total = masses.total();
-        for (int64_t j = i * d.k; j < (i + 1) * d.k; ++j) {
-            cell[j] = masses.find(uniform01(d.seed, d.first * d.k + j) * total);
+        int64_t j = i * d.k;
+        for (; j + SEARCHES <= (i + 1) * d.k; j += SEARCHES) {
+            const Masses* same[SEARCHES];
+            double u[SEARCHES];
+            for (int l = 0; l < SEARCHES; ++l)
+                same[l] = &masses, u[l] = uniform01(d.seed, d.first * d.k + j + l) * total;
+            Masses::find(same, u, cell + j);
+        }
+        for (; j < (i + 1) * d.k; ++j) cell[j] = masses.find(uniform01(d.seed, d.first * d.k + j) * total);
+        for (j = i * d.k; j < (i + 1) * d.k; ++j) {
             if (cell[j] < 0) return NOT_FINITE;
             share[j] = m[cell[j]] / total;
         }

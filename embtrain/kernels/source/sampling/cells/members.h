@@ -63,19 +63,50 @@ struct PlaceRequests {
         return !excluded || wanted[i] >= 0;
     }
 
-    // The n members from place `low` with scores o. `masses` are those without the place `skip`. Returns false if scores
-    // are not finite.
-    bool find(int64_t i, int64_t low, const float* o, Masses& masses, int64_t& skip) const {
-        const int64_t slot = without ? without[i] - low : -1, excluded = slot >= 0 && slot < masses.n ? slot : -1;
-        if (excluded != skip && !exp_masses(o, skip = excluded, masses)) return false;
-        const int64_t j = wanted[i] >= 0 ? wanted[i] - low
-                                         : masses.find(uniform01(seed, first + i) * masses.total());
-        if (j < 0) return false;
+    // The place of request i without the excluded one: its index among the n members from place `low`, or -1.
+    int64_t excluded(int64_t i, int64_t low, int64_t n) const {
+        const int64_t slot = without ? without[i] - low : -1;
+        return slot >= 0 && slot < n ? slot : -1;
+    }
+
+    // Member j of the cell, whose masses are those without the excluded place.
+    void set(int64_t i, int64_t low, int64_t j, const Masses& masses) const {
         share[i] = masses.m[j] / masses.total();
         if (rest) rest[i] = masses.rest_share(j);
         place[i] = low + j;
+    }
+};
+
+// Requests of a cell, from place `low`, whose places are searched together.
+class Searches {
+  public:
+    explicit Searches(const PlaceRequests& out) : out_(out) {}
+
+    // Sets the place of request i, or adds it to those that `run` finds. Returns false if scores are not finite.
+    bool add(int64_t i, int64_t low, const Masses& masses) {
+        if (out_.wanted[i] >= 0) return out_.set(i, low, out_.wanted[i] - low, masses), true;
+        i_[n_] = i, masses_[n_] = &masses, u_[n_] = uniform01(out_.seed, out_.first + i) * masses.total();
+        return ++n_ < SEARCHES || run(low);
+    }
+
+    bool run(int64_t low) {
+        int64_t j[SEARCHES];
+        if (n_ == SEARCHES) Masses::find(masses_, u_, j);
+        else for (int l = 0; l < n_; ++l) j[l] = masses_[l]->find(u_[l]);
+        for (int l = 0; l < n_; ++l) {
+            if (j[l] < 0) return false;
+            out_.set(i_[l], low, j[l], *masses_[l]);
+        }
+        n_ = 0;
         return true;
     }
+
+  private:
+    const PlaceRequests& out_;
+    int64_t i_[SEARCHES];
+    const Masses* masses_[SEARCHES];
+    double u_[SEARCHES];
+    int n_ = 0;
 };
 
 // order: the requests (n) by cell, query and number, or null.
@@ -86,9 +117,10 @@ inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_
     Arena arena;
     Request* requests = arena.allocate<Request>(n);
     Rows rows(arena, t);
-    Masses masses(arena, t.largest);
     float* o[Q];
-    for (float*& scores_of_query : o) scores_of_query = arena.allocate<float>(t.largest + W);
+    Masses masses[Q];
+    for (int q = 0; q < Q; ++q) o[q] = arena.allocate<float>(t.largest + W), masses[q] = Masses(arena, t.largest);
+    Searches searches(out);
     if (arena.failed() || rows.failed()) return NO_MEMORY;
     for (int64_t a = 0; a < n; ++a) {
         const int64_t i = order ? order[a] : a;
@@ -99,15 +131,14 @@ inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_
     prefetcher.prefetch_rows(AHEAD);
     for (int64_t a = 0; a < n;) {
         const int64_t c = requests[a].key / t.n_queries, first_key = c * t.n_queries, end_key = first_key + t.n_queries;
-        const int64_t low = t.start[c];
-        masses.n = t.start[c + 1] - low;
-        if (masses.n == 1) {
+        const int64_t low = t.start[c], members = t.start[c + 1] - low;
+        if (members == 1) {
             prefetcher.prefetch_rows(1);
             for (; a < n && requests[a].key < end_key; ++a)
                 if (!out.find_single(requests[a].i, low)) return NOT_FINITE;
             continue;
         }
-        rows.enter(low, masses.n, prefetcher);
+        rows.enter(low, members, prefetcher);
         while (a < n && requests[a].key < end_key) {
             const float* h[Q];
             int64_t end[Q], n_queries = 0;
@@ -117,11 +148,18 @@ inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_
                 while (b < n && requests[b].key == key) ++b;
             }
             scores<Q>(rows, n_queries, h, o);
-            for (int64_t q = 0; q < n_queries; ++q)
+            for (int64_t q = 0; q < n_queries; ++q) {
+                masses[q].n = members;
                 for (int64_t skip = -2; a < end[q]; ++a) { // -2: masses not computed yet
                     if (a + REQUESTS_AHEAD < n) out.prefetch(requests[a + REQUESTS_AHEAD].i);
-                    if (!out.find(requests[a].i, low, o[q], masses, skip)) return NOT_FINITE;
+                    if (const int64_t i = requests[a].i, excluded = out.excluded(i, low, members); excluded != skip) {
+                        if (skip != -2 && !searches.run(low)) return NOT_FINITE;   // they read the masses
+                        if (!exp_masses(o[q], skip = excluded, masses[q])) return NOT_FINITE;
+                    }
+                    if (!searches.add(requests[a].i, low, masses[q])) return NOT_FINITE;
                 }
+            }
+            if (!searches.run(low)) return NOT_FINITE;
         }
     }
     return OK;
