@@ -172,7 +172,8 @@ def encode_heldout(parts: ModelParts, batch: Batch) -> Query:
 def evaluation_bytes(parts: ModelParts, sample: Batch, n: int) -> int:
     """Estimate the bytes that evaluating n held-out examples needs.
 
-    Encoding is measured on `sample` and scaled to n; ranking is measured on as many queries as are ranked together.
+    Encoding is measured on `sample` and scaled to n; ranking, during which only the queries of encoding are left, on as
+    many queries as are ranked together.
     """
     if not len(sample):
         return 0
@@ -182,7 +183,9 @@ def evaluation_bytes(parts: ModelParts, sample: Batch, n: int) -> int:
     n_together = min(n_unique, 1 + heldout.MAX_SCORES_HELD // parts.problem.n_candidates)  # the first is ranked alone
     first_queries = unique_queries.rows(slice(0, n_together))
     _, ranking_bytes = machine.measure_peak(lambda: heldout.ranks(logits(parts, corrected=True), first_queries))
-    return encoding_bytes * n // len(query) + ranking_bytes * n_together // len(first_queries)
+    query_bytes = sum(x.nbytes for x in vars(query).values() if isinstance(x, Tensor))
+    return max(encoding_bytes * n // len(query),
+               query_bytes * n // len(query) + ranking_bytes * n_together // len(first_queries))
 
 
 def write_items(path: Path, items: Items) -> None:

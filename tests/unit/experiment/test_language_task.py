@@ -15,6 +15,7 @@ from helpers.in_process import in_process
 from helpers.runs import assert_same_run, cache, command, fit, gain, interrupted, no_page, state, trained, value  # noqa: F401
 
 from embtrain import experiment
+from embtrain.common import machine
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.text import streams
 from embtrain.evaluate.language import with_perplexity
@@ -117,6 +118,21 @@ def by_hand(built: components.Components, part: str, noise: list[float] | None) 
         z = z if noise is None else [a + b for a, b in zip(z, noise, strict=True)]
         out.append(z[target] - math.log(sum(map(math.exp, z))))
     return out
+
+
+@pytest.mark.parametrize(("encoding", "ranking"), [(10 << 20, 1 << 20), (1 << 20, 10 << 20)])
+def test_evaluation_needs_the_larger_of_encoding_and_ranking(corpus: Path, monkeypatch: pytest.MonkeyPatch,
+                                                             encoding: int, ranking: int) -> None:
+    """While queries are ranked, of encoding only the queries are left."""
+    built = components.build(config := settings(corpus, "softmax"), tasks.read(config))
+    batch, peaks = built.task.heldout("valid"), [encoding, ranking]
+    query = scoring.encode_heldout(built, batch)
+    monkeypatch.setattr(machine, "measure_peak", lambda work: (work(), peaks.pop(0)))
+    needed = scoring.evaluation_bytes(built, batch, len(batch))
+    if encoding > ranking:
+        assert needed == encoding
+    else:
+        assert needed == ranking + query.vector.nbytes + query.context.nbytes + query.target.nbytes + query.slot.nbytes
 
 
 @pytest.mark.parametrize("strategy", ["softmax", "sgns"])
