@@ -246,6 +246,9 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
             const uint32_t* const ends = t.ends + next * t.n_ends;
             for (int64_t e = 0; e < std::min(t.n_ends, MOST_AHEAD); e += 16) __builtin_prefetch(ends + e);
             __builtin_prefetch(t.z + next * t.hidden);
+            __builtin_prefetch(t.log_z + next);
+            __builtin_prefetch(t.greedy + next);
+            __builtin_prefetch(t.log_best + next);
         }
         for (int64_t j = 0; j < k; ++j) {
             const uint64_t counter = 3 * uint64_t(i * k + j);
@@ -274,6 +277,7 @@ extern "C" EMBTRAIN_API int embtrain_generator_density(const GeneratorTask* task
     for (int64_t i = 0; i < n; ++i) {
         if (i + AHEAD < n) {
             __builtin_prefetch(t.z + row[i + AHEAD] * t.hidden);
+            __builtin_prefetch(t.log_z + row[i + AHEAD]);
             for (int64_t j = start[i + AHEAD]; j < start[i + AHEAD + 1]; ++j) __builtin_prefetch(t.word + id[j]);
         }
         log_g_and_p(t, start[i + 1] - start[i], id + start[i], row[i], log_g + start[i], log_q + start[i]);

@@ -10,6 +10,7 @@ namespace {
 // same window.
 constexpr int64_t LEAD = 64, MOST_LEAD = 128, TARGETS = 8;
 constexpr int64_t IDS_AHEAD = 256;  // ids between the listed and the prefetched ones
+constexpr int64_t WINDOWS_AHEAD = 64;  // windows between the listed one and those whose centre and start are prefetched
 
 // The rows of the next block, prefetched in equal parts during the work on this one.
 class NextRows {
@@ -111,6 +112,8 @@ private:
         // of a pooled centre its first row; pooled_centres.h prefetches the others
         const int64_t row = t.pool_start == nullptr ? t.centre[i] : t.pool_row[t.pool_start[t.centre[i]]];
         rows[tail++] = t.u + row * t.u_stride;
+        __builtin_prefetch(t.start + i + WINDOWS_AHEAD);
+        __builtin_prefetch(t.centre + i + WINDOWS_AHEAD);
         prefetch_ids(t.target + begin, m);
         prefetch_ids(column, n);
         list(t.target + begin, m);

@@ -140,15 +140,26 @@ struct Shift {
 
     void targets(const SkipGramTask& t, int64_t pair, int64_t n, float c, float* out) const {
         if (!target) return;
-        for (int64_t i = 0; i < n; ++i)
-            out[i] = c + (log_mass + (t.log_q_target ? t.log_q_target[pair + i] : t.log_q_table[t.target[pair + i]]));
+        if (t.log_q_target) write(t.log_q_target + pair, n, c, out);
+        else for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q_table[t.target[pair + i]]);
     }
 
     // n negatives from index first_id of (n_draws, k)
     void columns(const SkipGramTask& t, int64_t first_id, int64_t n, float c, float* out) const {
         if (!drawn) return;
-        if (t.log_q) for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q[first_id + i]);
+        if (t.log_q) write(t.log_q + first_id, n, c, out);
         else for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q_table[t.ids[first_id + i]]);
+    }
+
+private:
+    static constexpr int64_t AHEAD = 128;                  // numbers between those read and the prefetched ones
+
+    void write(const float* log_q, int64_t n, float c, float* out) const {
+        __builtin_prefetch(log_q + AHEAD);
+        for (int64_t i = 0; i < n; i += W) {
+            const int64_t m = std::min<int64_t>(n - i, W);
+            store_first(out + i, splat(c) + (splat(log_mass) + load_first(log_q + i, m)), m);
+        }
     }
 };
 
