@@ -78,6 +78,19 @@ def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weig
 
 
 @needs_core
+@pytest.mark.parametrize("size", [0.0, 1e-25, 1e-12, 1.0])
+@pytest.mark.parametrize("share", [0, 1])
+def test_rows_that_repeat_in_a_window(share: int, size: float) -> None:
+    """The centre moves by the rows' old values, also where it is 0 or too small for its square."""
+    for dim in (1, 20, 100, 150):
+        for pool in ("none", "sum"):
+            case = Case(dim, 7, 3, dim, [3, 1, 5], share, 40, "sampled_softmax", pool=pool)
+            case.u_x *= np.float32(size)
+            for core in NATIVE:
+                assert_agree(case, core)
+
+
+@needs_core
 @looped("pool", ["mean", "sum"])
 @looped("adagrad", [False, True])
 @looped("share", [0, 1, 4])

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "core/simd_math.h"
@@ -138,38 +139,58 @@ inline void dots(float* const* row, float* const* next, int64_t n, const float* 
     });
 }
 
-// With h = Σ g_i row_i at the old values: row_i -= step_i u. Then out = u - lr h if PLAIN, where step_i is lr g_i, else
-// out = h. Rows that may repeat are all read in one loop and written in another.
-template <bool PLAIN, bool MAY_REPEAT>
+// Each row is read, then moved: row_i -= step_i u; out = Σ g_i row_i. If PLAIN, step_i is lr g_i and out = u - lr times
+// the sum.
+template <bool PLAIN>
 inline void move(float* const* row, float* const* next, const float* g, const float* step, int64_t n, const float* u,
                  int64_t dim, float* out, float lr) {
     const int64_t prefetched = dim / STRIP * (STRIP / 2);  // by `dots`
-    in_parts<W == 16 || MAY_REPEAT ? PART : 4>(dim, [&](auto count, int64_t d, int64_t rest) INLINE {
+    in_parts<W == 16 ? PART : 4>(dim, [&](auto count, int64_t d, int64_t rest) INLINE {
         constexpr int C = decltype(count)::value, LINES = (C * W + 31) / 32;
-        constexpr int FIRST = MAY_REPEAT ? LINES / 2 : LINES;  // prefetched by the first loop
         const int64_t begin = prefetched + round_up(d / 2, 16);
         vec x[C], y[C], z[C];
-        if (!MAY_REPEAT) read<C>(u + d, rest, x);
+        read<C>(u + d, rest, x);
         UNROLL for (int c = 0; c < C; ++c) y[c] = vec{};
         for (int64_t i = 0; i < n; ++i) {
-            UNROLL for (int l = 0; l < FIRST; ++l) prefetch_early(next[i] + begin + 16 * l);
+            UNROLL for (int l = 0; l < LINES; ++l) prefetch_early(next[i] + begin + 16 * l);
             read<C>(row[i] + d, rest, z);
             UNROLL for (int c = 0; c < C; ++c) y[c] += splat(g[i]) * z[c];
-            if (MAY_REPEAT) continue;
             UNROLL for (int c = 0; c < C; ++c) z[c] -= splat(PLAIN ? lr * g[i] : step[i]) * x[c];
             write<C>(row[i] + d, rest, z);
         }
         UNROLL for (int c = 0; c < C; c += 16 / W) prefetch_early(next[-1] + d + c * W);
-        if (MAY_REPEAT) {
-            read<C>(u + d, rest, x);
-            for (int64_t i = 0; i < n; ++i) {
-                UNROLL for (int l = FIRST; l < LINES; ++l) prefetch_early(next[i] + begin + 16 * l);
-                subtract<C>(row[i] + d, rest, PLAIN ? lr * g[i] : step[i], x);
-            }
-        }
         UNROLL for (int c = 0; c < C; ++c) y[c] = PLAIN ? x[c] - splat(lr) * y[c] : y[c];
         write<C>(out + d, rest, y);
     });
+}
+
+// Call part(d, n) for every vector of `dim` floats, of which the last has n and the others W.
+template <class Part>
+inline INLINE void in_vectors(int64_t dim, Part part) {
+    int64_t d = 0;
+    for (; d + W <= dim; d += W) part(d, (int64_t)W);
+    if (d < dim) part(d, dim - d);
+}
+
+// y += a x
+inline void add(float* y, float a, const float* x, int64_t dim) {
+    in_vectors(dim, [&](int64_t d, int64_t n) INLINE {
+        store_first(y + d, load_first(y + d, n) + splat(a) * load_first(x + d, n), n);
+    });
+}
+
+// Make h, the sum from `move` with rows that repeat, the sum of the rows at their old values. A row that repeats was
+// moved along u before it was read again, so that the two differ by a multiple of u. It follows from `product`, the sum
+// of slopes times scores, which is the true h times u.
+inline void correct(float* h, const float* u, int64_t dim, float product) {
+    vec hu = {}, uu = {};
+    in_vectors(dim, [&](int64_t d, int64_t n) INLINE {
+        const vec x = load_first(u + d, n);
+        hu += x * load_first(h + d, n);
+        uu += x * x;
+    });
+    const float square = sum(uu);
+    if (square > std::numeric_limits<float>::min()) add(h, (product - sum(hu)) / square, u, dim);
 }
 
 template <int C>
@@ -201,13 +222,6 @@ inline void combine(const float* a, int64_t a_step, const float* x, int64_t x_st
     UNROLL for (int c = 0; c < C; ++c) y[c] = vec{};
     for (int64_t i = 0; i < n; ++i)
         UNROLL for (int c = 0; c < C; ++c) y[c] += splat(a[i * a_step]) * load(x + i * x_step + c * W);
-}
-
-// y += a x
-inline void add(float* y, float a, const float* x, int64_t dim) {
-    int64_t d = 0;
-    for (; d + W <= dim; d += W) store(y + d, load(y + d) + splat(a) * load(x + d));
-    for (; d < dim; ++d) y[d] += a * x[d];
 }
 
 inline float square(const float* x, int64_t dim) {  // |x|²

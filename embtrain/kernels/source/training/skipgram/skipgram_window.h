@@ -87,7 +87,7 @@ private:
             for (int64_t r = 0; r < all; ++r) sum += g[r];
             c_grad[t.c_stride ? centre : 0] -= sum;
         }
-        if (may_repeat && !is_plain) merge(id, all);
+        if (may_repeat && !is_sgd) merge(id, all);
 
         int64_t n_moved = all;                                                 // rows with slope 0 are skipped
         while (n_moved > 0 && g[n_moved - 1] == 0) --n_moved;                  // at the end those of weight 0
@@ -105,15 +105,20 @@ private:
             row = moved, a = slope, row_id = id_moved;
         }
         const float lr = (float)t.lr;
-        if (is_sgd) for (int64_t r = 0; r < k && !is_plain; ++r) steps[r] = lr * a[r];
+        if (is_plain && !may_repeat) move<true>(row, next, a, steps, k, u, t.dim, u, lr);
         else {
-            const float mean = square(u, t.dim) / (float)t.dim;                 // a row's gradient is its slope times u
-            for (int64_t r = 0; r < k; ++r) steps[r] = a[r] * rate(t, hot_rows.acc_of(row_id[r]), a[r] * a[r] * mean);
-        }
-        if (is_plain && may_repeat) move<true, true>(row, next, a, steps, k, u, t.dim, u, lr);
-        else if (is_plain) move<true, false>(row, next, a, steps, k, u, t.dim, u, lr);
-        else {
-            move<false, false>(row, next, a, steps, k, u, t.dim, h, 0.f);
+            if (is_sgd) for (int64_t r = 0; r < k; r += W) store(steps + r, splat(lr) * load(a + r));
+            else {
+                const float mean = square(u, t.dim) / (float)t.dim;             // a row's gradient is its slope times u
+                for (int64_t r = 0; r < k; ++r)
+                    steps[r] = a[r] * rate(t, hot_rows.acc_of(row_id[r]), a[r] * a[r] * mean);
+            }
+            move<false>(row, next, a, steps, k, u, t.dim, h, lr);
+            if (is_sgd && may_repeat) {
+                vec product = {};
+                for (int64_t r = 0; r < all; r += W) product += first(load(g + r) * load(s + r), all - r);
+                correct(h, u, t.dim, sum(product));
+            }
             if (is_pooled) centres.move(i, 1, h, t.dim, nullptr);
             else step(t, t.u, t.u_stride, t.u_acc, centre, h);
         }
