@@ -138,7 +138,7 @@ def timeless(printed: str) -> str:
         table = line if TIMES.match(line) else table if line.strip() else ""
         if table and table != line:  # the last column, ms; every column of the milliseconds
             line = re.sub(r" +\S+$", "", line) if table.endswith(" ms") else line.split("  ")[0]
-        line = re.sub(r"(training/\w*seconds) .*", r"\1", re.sub(r"\d+ CPU-s", "CPU-s", line))
+        line = re.sub(r"(training/\w*seconds) .*", r"\1", re.sub(r"[\d.]+ CPU-s", "CPU-s", line))
         line = re.sub(r"(training +seconds) +[\d.,]+", r"\1", line)
         if not re.match(r"A run of .* CPU seconds|What it costs", line):
             lines.append(line)

@@ -57,8 +57,8 @@ def compare(
         help="Number of trials of --search for each strategy; each takes as long as a run (default: none).")] = None,
     config: Annotated[Path | None, typer.Option(
         metavar="FILE", callback=options.check_yaml,
-        help="YAML file of a grid, e.g. comparison.yaml of another comparison; options override it (default: none)."
-        )] = None,
+        help="YAML file of a grid, e.g. comparison.yaml of another comparison; options override it, --set key "
+             "by key (default: none).")] = None,
     parallel: Annotated[int | None, typer.Option(
         metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="Total number of cores; 0: all.")] = 0,

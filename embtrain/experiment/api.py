@@ -44,7 +44,14 @@ def fit_api(negatives: str | None = None, *, model: str | None = None,
         corpus = write_token_lists(corpus, cache_folder() / "lists")
     settings = resolve(negatives, model, None if corpus is None else corpus_argument(corpus), loss, path,
                        texts, seed, threads, device, tuned=tuned)
-    return fit(settings, None if out is None else Path(out))
+    return fit(settings, folder_argument(out))
+
+
+def folder_argument(out: str | Path | None) -> Path | None:
+    """The folder of an argument `out`. UsageError for an empty text, which would be the current folder."""
+    if out == "":
+        raise UsageError("out: has an empty value; remove it or give a folder")
+    return None if out is None else Path(out)
 
 
 def sets_argument(sets: Sets | None) -> list[str]:

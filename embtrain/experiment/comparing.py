@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common.errors import UsageError
-from embtrain.experiment.api import Sets, corpus_argument, sets_argument
+from embtrain.experiment.api import Sets, corpus_argument, folder_argument, sets_argument
 from embtrain.experiment.comparison import compare as comparing
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.comparison.search_space import expand_files
@@ -67,7 +67,7 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
             "sets": sets_argument(sets) or None,
             "search": None if search is None else expand_files([search] if isinstance(search, str) else list(search)),
             "trials": trials}
-    folder = None if out is None else Path(out)
+    folder = folder_argument(out)
     sharing = Sharing(lease_seconds, executor is not None, executor) if join or executor is not None else ALONE
     return comparing.compare(comparing.read_grid(grid, None if config is None else Path(config), folder), folder,
                              parallel, threads, sharing=sharing)

@@ -10,7 +10,8 @@ scikit-learn's conventions; the first takes texts.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
@@ -56,6 +57,9 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     @protect_caller()
     def fit(self, X: Documents, y: Any = None) -> Self:
         """Train on documents; y is ignored."""
+        given: Any = self.sets
+        if not isinstance(given, Mapping | None):
+            raise UsageError(f'sets: {given!r}: should be a mapping of keys to values, e.g. {{"text.sample": 0}}')
         for key, value in _TOKENIZATION.items():
             if (entry := (self.sets or {}).get(key, value)) != value:
                 raise UsageError(f"sets: {key}: {entry!r}: words are used unchanged; lowercase and split the documents "
@@ -121,6 +125,9 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         if not self.tau > 0:
             raise ValueError(f"tau: should be a number above 0, got {self.tau!r}")
+        n: Any = self.n_components
+        if not (isinstance(n, Integral) and int(n) >= 1):
+            raise ValueError(f"n_components: should be a whole number of at least 1, got {n!r}")
         if self.directions not in ("plain", "orthogonal", "structured"):
             raise ValueError(f"directions: should be plain, orthogonal or structured, got {self.directions!r}")
         config = RffConfig(source="rff", features=self.n_components, directions=self.directions)

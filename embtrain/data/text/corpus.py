@@ -25,7 +25,6 @@ from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.inventory.saved_data_sets import check_saved_files
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
-from embtrain.data.storage.containers import TEXT
 from embtrain.data.text import holdout, readers
 from embtrain.data.text.findings import remarks
 from embtrain.data.text.findings.tally import TextReadOptions
@@ -173,7 +172,7 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
                                          (config.token_min, config.token_max))
         if out.n == 0:
             n, prefix = encoded.facts["documents"], f"{where[0]}: "
-            problem = f"contains no words ({n:,} documents were read)" if n else f"contains no {TEXT}"
+            problem = f"contains no words ({n:,} documents were read)"
             if reasons := [left_out] if left_out else findings:
                 problem = f"contains no words: {reasons[0].removeprefix(prefix)}"
             raise DataError(prefix + problem)

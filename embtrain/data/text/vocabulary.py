@@ -63,6 +63,8 @@ class Vocabulary:
                 raise DataError(f"{path}:{number}: expected a word, a TAB and a count, found {line[:40]!r}")
             words.append(word)
             counts.append(int(count))
+        if not words:
+            raise DataError(f"{path}: is empty; restore the file that training wrote")
         if len(set(words)) != len(words):
             raise DataError(f"{path}: contains a word twice")
         return cls(words, np.array(counts, dtype=np.int64), None)

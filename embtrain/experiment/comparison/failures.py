@@ -1,4 +1,4 @@
-"""The error of a comparison in which some runs failed: the others are compared, the exit code is not 0."""
+"""Lines on runs without scores: the error if some failed, whose exit code is not 0, and a note if some were not run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError
 from embtrain.common.files import read_json
 from embtrain.evaluate.comparison.results import ComparisonResults
+from embtrain.experiment.comparison.checks.folder import first_names
 
 
 def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
@@ -21,12 +22,23 @@ def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
     if not codes:
         return None
     first = next(cell for cell in results.cells if cell.cell in codes)
-    paper = results.plan.get("paper")
-    resume_command = shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out",
-                                 str(folder)])
     error = ResourceError if set(codes.values()) == {ResourceError.code} else DataError
     return error(f"{folder}: {len(codes)} of {len(results.cells)} runs failed, and the comparison contains only the "
-                 f"others; {first.cell}: {first.error}; to run them again: {resume_command}")
+                 f"others; {first.cell}: {first.error}; to run them again: {_command(folder, results)}")
+
+
+def not_run(folder: Path, results: ComparisonResults) -> str | None:
+    """Return one line on the cells that were not run; None if there are none."""
+    names = [cell.cell for cell in results.cells if cell.status == "not run"]
+    return None if not names else (
+        f"{folder}: {len(names)} of {len(results.cells)} runs were not run and are not compared "
+        f"({first_names(names)}); to run them: {_command(folder, results)}")
+
+
+def _command(folder: Path, results: ComparisonResults) -> str:
+    """The command that trains the cells without scores."""
+    paper = results.plan.get("paper")
+    return shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out", str(folder)])
 
 
 def _code(path: Path) -> int | None:

@@ -112,9 +112,11 @@ class Grid(Section):  # noqa: PLW1641  never hashed
 def read_grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
     """Read the grid of a YAML file, overridden by `options` (None: not set), over the grid stored in folder `out`.
 
-    UsageError names the option or the place in the file; DataError: the stored grid is damaged.
+    The `sets` of the options override those of the YAML file key by key, every other option as a whole. UsageError
+    names the option or the place in the file; DataError: the stored grid is damaged.
     """
     layers = [] if out is None or not (out / FILE).is_file() else [read_stored(out)]
+    kept = list[str]()
     if config is not None:       # takes the runs of a reproduction without its claim
         if out is not None and layers and config.exists() and config.samefile(out / FILE) \
                 and not (out / "cells").is_dir():
@@ -123,9 +125,17 @@ def read_grid(options: Mapping[str, Any], config: Path | None = None, out: Path 
         user_layer = read_yaml(config)
         layers.append(replace(user_layer,
                               tree={key: value for key, value in user_layer.tree.items() if key != "paper"}))
+        if options.get("sets"):
+            keys = {_key(text) for text in options["sets"]}
+            kept = [text for text in build(Grid, layers).sets if _key(text) not in keys]
     layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
                for name, value in options.items() if value is not None]
-    return with_origins(build(Grid, layers), layers)
+    grid = build(Grid, layers)
+    return with_origins(grid.model_copy(update={"sets": [*kept, *grid.sets]}), layers)
+
+
+def _key(text: str) -> str:
+    return text.partition("=")[0].strip()
 
 
 def read_stored(folder: Path) -> Layer:

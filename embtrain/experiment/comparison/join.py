@@ -14,7 +14,7 @@ from embtrain import report
 from embtrain.common import terminal
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import claim_folder, dated_folder, resume_command
-from embtrain.experiment.comparison import compare, outcome, results
+from embtrain.experiment.comparison import compare, failures, outcome, results
 from embtrain.experiment.comparison.checks.folder import check_folder_of_report, check_report_of_run, first_names
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.comparison.grid import FILE, read_grid, stored_files
@@ -38,7 +38,10 @@ def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None
         check_report_of_run(folders[0])
         return report.write(folders[0])
     if len(folders) == 1 and not flags:
-        return compare.rejudge(folders[0]).folder / "report.html"
+        judged = compare.rejudge(folders[0])
+        if line := failures.not_run(folders[0], judged.record):
+            terminal.note(line)
+        return judged.folder / "report.html"
     return join(folders, out, baseline, metric).folder / "report.html"
 
 

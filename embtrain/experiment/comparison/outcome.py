@@ -47,6 +47,7 @@ class CellOutcome:
     code: str | None = None
     starved: bool = False                                  # failed for lack of memory, disk or a device
     processor: str | None = None                           # model name; None: not recorded
+    was_started: bool = True
 
     def values(self) -> dict[str, float]:
         """Scores by `benchmark/metric`, and the CPU seconds. Built once: callers read it once per metric."""
@@ -104,14 +105,16 @@ def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str
     """Read the outcome of a cell. failure: the file with its error if it has no scores."""
     shown = Path(os.path.relpath(folder, root)).as_posix()
     if not (folder / "scores.json").is_file():
-        reason, starved = "not run yet", False
+        reason, starved, was_started = "not run yet", False, False
         if failure is not None and failure.is_file():
             try:
                 tree = read_json(failure)
-                reason, starved = str(tree["error"]), tree.get("code") == ResourceError.code
+                reason, code = str(tree["error"]), tree.get("code")     # a run that was left out has no code
+                starved, was_started = code == ResourceError.code, code is not None
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise DataError(f"{failure}: contains no error: {error}") from error
-        return CellOutcome(name, label, loss, model, seed, folder, shown, reason, starved=starved)
+        return CellOutcome(name, label, loss, model, seed, folder, shown, reason, starved=starved,
+                           was_started=was_started)
     record = run_record.read(folder)
     reached: dict[str, float] = {}
     curves: dict[str, list[Point]] = {}

@@ -98,7 +98,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
                if (mean := t_interval(values[metric][label])).n]
     epochs, cpu = at_equal_epochs(finished), at_equal_cpu(finished, labels, plan)
     sentences = verdict(plan, labels, values, seeds, cpu.differences, cpu.budget or 0.0,
-                        [outcome.name for outcome in outcomes if outcome.error], _processors(finished))
+                        *_unfinished(outcomes), _processors(finished))
     if reproduction is not None:
         sentences.insert(0, reproduction.sentence)
     file = ComparisonResults(
@@ -118,8 +118,16 @@ def is_score(metric: str) -> bool:
 def _cell(outcome: CellOutcome) -> CellResult:
     return CellResult(cell=outcome.name, strategy=outcome.label, loss=outcome.loss, model=outcome.model,
                       seed=outcome.seed, folder=outcome.relative_folder,
-                      status="finished" if outcome.error is None else "failed", scores=outcome.scores,
+                      status="finished" if outcome.error is None else "failed" if outcome.was_started else "not run",
+                      scores=outcome.scores,
                       cpu_seconds=outcome.cpu_seconds, error=outcome.error)
+
+
+def _unfinished(outcomes: Sequence[CellOutcome]) -> tuple[list[str], list[str]]:
+    """The runs that failed, and those that were not run."""
+    missing = [outcome for outcome in outcomes if outcome.error is not None]
+    return [outcome.name for outcome in missing if outcome.was_started], [
+        outcome.name for outcome in missing if not outcome.was_started]
 
 
 def warnings(results: ComparisonResults) -> list[str]:

@@ -24,7 +24,7 @@ BySeed = Mapping[str, Mapping[int, float | None]]  # label -> seed -> value
 
 def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str, BySeed],
             differences: Sequence[Difference], cheap: Sequence[Difference], budget: float, failed: Sequence[str],
-            processors: Sequence[str] = ()) -> list[str]:
+            not_run: Sequence[str] = (), processors: Sequence[str] = ()) -> list[str]:
     """Three sentences on the declared metric. cheap: the differences at `budget` CPU seconds for each.
 
     processors: their models; CPU seconds are not compared if there are several.
@@ -33,7 +33,7 @@ def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str,
     differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
     return [f"On {metric}, {_over(differences_on_metric)}, {_separable(differences_on_metric, baseline)}.",
             unlike_machines(processors) or _cost(values.get(CPU, {}), labels, baseline, cheap, budget),
-            _unknown(differences_on_metric, baseline, failed)]
+            _unknown(differences_on_metric, baseline, failed, not_run)]
 
 
 def _separable(differences_on_metric: Sequence[Difference], baseline: str) -> str:
@@ -80,7 +80,8 @@ def _times(ratio: float) -> str:
     return "as much" if 0.95 < ratio < 1.05 else f"{ratio:.2g} times as much"
 
 
-def _unknown(differences_on_metric: Sequence[Difference], baseline: str, failed: Sequence[str]) -> str:
+def _unknown(differences_on_metric: Sequence[Difference], baseline: str, failed: Sequence[str], not_run: Sequence[str]
+             ) -> str:
     parts = []
     few = [d.a for d in differences_on_metric if d.verdict == TOO_FEW_SEEDS]
     if few:
@@ -100,6 +101,8 @@ def _unknown(differences_on_metric: Sequence[Difference], baseline: str, failed:
                      "with values of both")
     if failed:
         parts.append(f"what {_list(failed)} would have scored, because {_verb(failed, 'it', 'they')} failed")
+    if not_run:
+        parts.append(f"what {_list(not_run)} would score, because {_verb(not_run, 'it was', 'they were')} not run")
     tail = "how this generalizes to other data, which seeds cannot show"
     return f"Unknown: {'; '.join([*parts, tail])}."
 

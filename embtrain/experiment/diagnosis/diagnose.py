@@ -148,7 +148,7 @@ def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thr
     check_settings(folder, settings)
     for name in strategies:                                  # before the corpus is read
         if name != settings.strategy:
-            run_settings.resolve(name)
+            run_settings.resolve(name, settings.model.name)
     components.use_threads(settings.train.threads if threads is None else threads)
     train = settings.train.model_copy(update={"engine": "autograd", "device": "cpu"})
     settings = settings.model_copy(update={"train": train})
@@ -207,7 +207,8 @@ def source_of(name: str, parts: Components, settings: Settings, view: ModelView,
     if is_own and not fresh:
         source, note = parts.source, "was trained with this model" if parts.source.traits.learns else ""
     else:
-        source_config = settings.negatives if is_own else _widest(run_settings.resolve(name).negatives, sizes)
+        source_config = settings.negatives if is_own else _widest(
+            run_settings.resolve(name, settings.model.name).negatives, sizes)
         try:
             source = negatives.find(source_config.source)(source_config, parts.problem)
         except UsageError as error:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
@@ -85,7 +86,10 @@ class Predictor:
     has_one_answer: ClassVar[bool] = False  # for each query, so that --top does not apply
 
     def __init__(self, components: Components, top: int | None, hide_known: bool):
-        """top: answers for each query; None: DEFAULT_TOP. UsageError for an option that does not apply."""
+        """top: answers for each query; None: DEFAULT_TOP. UsageError for an option that is wrong or does not apply."""
+        given: Any = top
+        if given is not None and not (isinstance(given, Integral) and int(given) >= 1):
+            raise UsageError(f"--top: {given!r}: should be a whole number of at least 1")
         if top is not None and self.has_one_answer:
             raise UsageError(f"--top: {top}: a run of {self.name} has one answer for each query; remove the option")
         if hide_known and not self.can_hide_known:

@@ -176,9 +176,10 @@ def _min_step_bytes(parts: ModelParts) -> int:
 
 
 def _block(examples: Examples, places: int) -> Batch:
-    """A block of about `places` positions: the last but one of the ordered corpus.
+    """A block of about `places` positions: the last but one of the ordered corpus, or the first with an example.
 
-    If a task orders its examples by length, no block is larger.
+    If a task orders its examples by length, no block is larger. Subsampling can leave a block empty.
     """
     last = max(0, examples.n_blocks(0, places) - 2)
-    return next(islice(examples.blocks(0, places, last, False), 1))
+    block = next(islice(examples.blocks(0, places, last, False), 1))
+    return block if len(block) else next((other for other in examples.blocks(0, places, 0, False) if len(other)), block)

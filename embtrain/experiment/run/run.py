@@ -184,7 +184,7 @@ def train_in_memory(settings: Settings, folder: Path) -> Components:
     trainer = trainers.build(folder, parts)
     trainers.continue_parent(folder, settings, parts, trainer)
     trainer.save()
-    trainer.run()
+    trainers.train(trainer, parts.task)
     return parts
 
 
@@ -247,14 +247,13 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
         else:
             trainers.load_newest(folder, trainer)
         items: scoring.Items = {}
-        position = trainer.run()
+        position = trainers.train(trainer, parts.task)
         if not group.is_first:
             return Run(folder)
         rows = _score(folder, settings, trainer, parts, items)
         rows += _score_downstream(folder, settings)
         scoring.write_items(folder / "items.safetensors", items)
-        rows.append(Score("training", "seconds", round(position.seconds, 1), n=position.examples,
-                        note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} block{'s' * (position.step != 1)}"))
+        rows.append(trainers.time_row(position))
         rows += trainer.traffic.scores() if isinstance(trainer, GroupTrainer) else []
         rows += divergence.rows(parts, folder, rows, position)
         rows += [Score("training", f"{key} to {settings.train.track_until}", value)

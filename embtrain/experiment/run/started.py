@@ -131,13 +131,12 @@ def _command_for(folder: Path, settings: Settings, key: str, value: str) -> str:
 def restore_engine(folder: Path, settings: Settings) -> Settings:
     """Return the settings with the engine that has trained so far, whatever `auto` would choose today.
 
-    DataError if identity.json does not name it. Raises what `require_trained` and `check_settings` raise.
+    UsageError if they name the other engine, DataError if identity.json names none. Raises what `require_trained` and
+    `check_settings` raise.
     """
     require_trained(folder)
     check_settings(folder, settings)
-    if settings.train.engine != "auto":
-        return settings
-    path = folder / "identity.json"
+    path, key, chosen = folder / "identity.json", "train.engine", settings.train.engine
     try:
         engine = read_json(path).get("engine", "autograd")
     except (OSError, ValueError, AttributeError) as error:
@@ -145,6 +144,8 @@ def restore_engine(folder: Path, settings: Settings) -> Settings:
                         "wrote") from error
     if engine not in ("autograd", "fused"):
         raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither autograd nor fused")
+    if chosen not in ("auto", engine):
+        raise contradiction(_place(folder, key), key, chosen, engine, _command_for(folder, settings, key, chosen))
     return settings.model_copy(update={"train": settings.train.model_copy(update={"engine": engine})})
 
 

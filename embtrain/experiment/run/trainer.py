@@ -13,11 +13,12 @@ import torch
 from embtrain.common import files
 from embtrain.common.errors import DataError
 from embtrain.common.progress import print_line
+from embtrain.common.types import Score
 from embtrain.experiment.run import provenance, settings as run_settings, stored
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import fixed_settings
-from embtrain.experiment.tasks.base import read_identity
+from embtrain.experiment.tasks.base import Task, read_identity
 from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.words.start import start_from, start_table_from
@@ -26,6 +27,7 @@ from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.group.trainer import GroupTrainer
 from embtrain.train.loop import Trainer
 from embtrain.train.state.checkpoint import StateMismatch
+from embtrain.train.state.position import Position
 
 _log = logging.getLogger("embtrain")
 
@@ -48,6 +50,22 @@ def build(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] 
                     parts.known_positives, task.stopping_metric, on_checkpoint)
     built.settings = fixed_settings(task.settings)
     return built
+
+
+def train(trainer: Trainer, task: Task) -> Position:
+    """Train to the end. DataError if no example was left, which subsampling of a short text can cause."""
+    position = trainer.run()
+    if not position.examples and not isinstance(trainer, GroupTrainer):
+        raise DataError(f"corpus: {task.settings.corpus}: gave no example in training, because subsampling removed the "
+                        f"words; set {task.section}.sample: 0, or give more text")
+    return position
+
+
+def time_row(position: Position) -> Score:
+    """The seconds of training; the CPU seconds and the blocks are in the note."""
+    cpu = f"{position.cpu_seconds:.0f}" if position.cpu_seconds >= 1 else f"{position.cpu_seconds:.2g}"
+    return Score("training", "seconds", round(position.seconds, 3), n=position.examples,
+                 note=f"{cpu} CPU-s, {position.step:,} block{'s' * (position.step != 1)}")
 
 
 def load_newest(folder: Path, trainer: Trainer) -> None:

@@ -41,13 +41,15 @@ def update_bytes(
     known_positives: KnownPositives | None,
     blocks: TrialBlocks,
 ) -> int:
-    """Peak bytes of an update of config.batch examples, or of a whole block if that is smaller."""
+    """Peak bytes of an update of config.batch examples, or of a whole block if that is smaller; 0 without examples."""
     traits = source.traits
     k = model.problem.n_candidates if traits.exhaustive else source.config.k if traits.components else 0
     step = Step(model, source, loss, [], config, known_positives)
     places_small = max(1, min(MAX_PLACES, MAX_ELEMENTS // max(1, k * model.config.dim)))
     while 2 * places_small < (config.chunk or 1) and len(blocks(2 * places_small)) < 1.5 * len(blocks(places_small)):
         places_small *= 2                                             # sentences and streams are not split
+    if not len(blocks(places_small)):
+        return 0
     loss_state = loss.get_extra_state()                          # the loss draws which examples pay its penalty
     (n, small), (m, large) = (_run_trial(step, blocks(places), k) for places in (places_small, 2 * places_small))
     loss.set_extra_state(loss_state)

@@ -95,6 +95,17 @@ def test_finished_runs_outside_the_grid_are_reported(done: Path, place: Path, ca
     assert again.results["notes"] == [] and len(again.results["cells"]) == 6 and capsys.readouterr().err == ""
 
 
+def test_runs_that_were_not_run_are_reported(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(done / "cells" / "nce-seed2")
+    join.write([done])
+    line = (f"{done}: 1 of 6 runs were not run and are not compared (nce-seed2); to run them: embtrain compare --out "
+            f"{done}\n")
+    results = read_results.read(done)
+    assert capsys.readouterr().err == line
+    assert [cell.status for cell in results.cells if cell.name == "nce-seed2"] == ["not run"]
+    assert "what nce-seed2 would score, because it was not run;" in results.verdict[-1]
+
+
 def run_folder(folder: Path, name: str, strategy: str) -> None:
     (folder / "cells" / name).mkdir(parents=True)
     (folder / "cells" / name / "config.yaml").write_text(f"strategy: {strategy}\n")
@@ -162,6 +173,14 @@ def test_the_grid_of_the_user_is_not_replaced_by_the_whole_one(tmp_path: Path, m
     assert file.read_text().startswith("# mine") and len(list(tmp_path.iterdir())) == 1
     (tmp_path / "cells").mkdir()                    # of a comparison, whose grid has them written out
     assert compare.read_grid({}, file, tmp_path).strategies == ["sgns", "nce"]
+
+
+def test_settings_of_options_override_those_of_a_file_key_by_key(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("strategies: [sgns]\nsets: [train.epochs=3, train.lr=0.1]\n", encoding="utf-8")
+    assert compare.read_grid({"sets": ["train.lr=0.2", "model.dim=8"]}, file).sets == [
+        "train.epochs=3", "train.lr=0.2", "model.dim=8"]
+    assert compare.read_grid({"strategies": ["nce"]}, file).sets == ["train.epochs=3", "train.lr=0.1"]
 
 
 def test_folders_of_the_user_are_not_mixed_with_runs(place: Path, tmp_path: Path) -> None:

@@ -317,6 +317,7 @@ def test_other_models_and_unfinished_runs_are_refused(place: Path, parents: Any,
     ("parent.json", b'{"texts": [{"name": 5}]}', r"parent\.json: does not contain the texts of the run"),
     ("corpus.safetensors", None, r"corpus\.safetensors: has no counts of the 60 words of vocabulary\.txt"),
     ("vocabulary.txt", b"bal\n", r"vocabulary\.txt:1: expected a word, a TAB and a count"),
+    ("vocabulary.txt", b"", r"vocabulary\.txt: is empty; restore the file that training wrote"),
     ("vectors.safetensors", None, r"parent: has not finished: it has no vectors\.safetensors; embtrain resume"),
 ])
 def test_a_damaged_parent_is_one_line(place: Path, parents: Any, tmp_path: Path, name: str, content: bytes | None,

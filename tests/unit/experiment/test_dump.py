@@ -96,3 +96,13 @@ def test_a_run_uses_its_own_number_of_threads_by_default(run: Path, requested: i
 def test_a_folder_as_output_file_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--dump-negatives: .*: is a folder; give a file$"):
         dump.dump(run, [], tmp_path, k=2)
+
+
+def test_negatives_of_a_strategy_for_graphs_are_written(tmp_path: Path) -> None:
+    """`bernoulli` sets keys that only models of graphs have."""
+    text = tmp_path / "graph.tsv"
+    text.write_text("".join(f"e{i % 7}\tr{i % 3}\te{(i * i + 1) % 11}\n" for i in range(120)))
+    sets = {"model.dim": 4, "train.epochs": 1, "evaluate.resamples": 40, "triples.valid": 0.1, "triples.test": 0.1}
+    run = embtrain.fit("margin", model="transe", corpus=text, sets=sets, seed=1, out=tmp_path / "run").folder
+    assert dump.dump(run, ["bernoulli"], tmp_path / "drawn.tsv", k=3, max_queries=4, threads=1) > 0
+    assert {line["strategy"] for line in read(tmp_path / "drawn.tsv")} == {"bernoulli"}

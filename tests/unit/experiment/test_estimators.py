@@ -41,7 +41,9 @@ def test_inner_products_are_the_weights_of_a_softmax(directions: str) -> None:
     assert np.abs(phi @ phi.T - np.exp(-tau * far / 2)).max() < 0.03
 
 
-@pytest.mark.parametrize(("keys", "says"), [({"tau": 0.0}, "tau"), ({"directions": "round"}, "directions")])
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"tau": 0.0}, "tau"), ({"directions": "round"}, "directions"), *[
+        ({"n_components": n}, "n_components: should be a whole number of at least 1") for n in (0, -1, "x", 1.5)]])
 def test_invalid_settings_are_rejected(keys: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         RandomFourierSoftmaxFeatures(**keys).fit(np.ones((3, 2)))
@@ -81,6 +83,8 @@ def test_errors_are_those_of_embtrain() -> None:
         SkipGramEmbedder(negatives="unknown").fit(["a b"])
     with pytest.raises(DataError):
         SkipGramEmbedder(**SMALL).fit([])
+    with pytest.raises(UsageError, match=r"sets: \['text.sample=0'\]: should be a mapping"):
+        SkipGramEmbedder(sets=["text.sample=0"]).fit(["a b"])
 
 
 @looped("words", [["a", "new york"], ["a", ""], ["a\0"], ["a\nb"], ["\ufeffa"], ["\ud800"], ["a", 3],

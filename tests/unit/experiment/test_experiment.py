@@ -352,3 +352,29 @@ def test_a_corpus_that_is_neither_a_name_nor_a_path_is_one_error(tmp_path: Path,
                                          "folder, and write texts to a file first$"):
         embtrain.fit("sgns", corpus=corpus, out=tmp_path / "run")  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("strategy", ["sgns", "softmax"])
+def test_a_text_whose_blocks_are_mostly_empty_is_trained(strategy: str, tmp_path: Path) -> None:
+    """Subsampling removes `the`; of a line with another word alone no pair is left."""
+    text = tmp_path / "titles.txt"
+    text.write_text("".join(f"the w{i}\n" for i in range(3_000)))
+    sets = {**SETS, "text.sample": 1e-3, "train.chunk": None, "model.dim": 1500, "evaluate.benchmarks": []}
+    run = embtrain.fit(strategy, corpus=text, sets=sets, seed=1, out=tmp_path / "run")
+    [trained] = [row for row in run.scores if (row.benchmark, row.metric) == ("training", "seconds")]
+    assert 0 < trained.n < 400 and trained.value > 0
+
+
+@pytest.mark.parametrize("engine", ["fused", "autograd"])
+def test_a_text_without_a_pair_after_subsampling_is_refused(engine: str, tmp_path: Path) -> None:
+    text = tmp_path / "two.txt"
+    text.write_text("dog cat dog cat\n" * 50)
+    sets = {**SETS, "text.sample": 1e-3, "evaluate.benchmarks": [], "train.engine": engine}
+    with pytest.raises(DataError, match=r"gave no example in training, .*; set text\.sample: 0, or give more text"):
+        embtrain.fit("sgns", corpus=text, sets=sets, seed=1, out=tmp_path / "run")
+
+
+def test_the_time_of_a_short_run_is_that_of_its_log(run: experiment.Run) -> None:
+    last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
+    [row] = [row for row in run.scores if (row.benchmark, row.metric) == ("training", "seconds")]
+    assert row.value == pytest.approx(last["seconds"], abs=1e-3) and not row.note.startswith("0 ")

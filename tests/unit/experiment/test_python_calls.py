@@ -136,6 +136,20 @@ def test_an_iterator_of_documents_is_read_once() -> None:
     assert means.shape == (8, 4)
 
 
+def test_an_empty_folder_name_is_refused(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for call in (embtrain.fit, embtrain.compare):
+        with pytest.raises(UsageError, match="out: has an empty value; remove it or give a folder"):
+            call("sgns", corpus=text, out="")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("top", [0, -1, 2.5, "3"])
+def test_a_wrong_number_of_answers_is_refused(run: embtrain.Run, top: Any) -> None:
+    with pytest.raises(UsageError, match=r"--top: .* should be a whole number of at least 1"):
+        run.predict("a", top=top)
+
+
 # --- refusals of compare ---------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("keys", "message"), [

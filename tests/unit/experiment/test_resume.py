@@ -259,10 +259,21 @@ def test_epochs_can_be_added(stopped: tuple[Path, Path]) -> None:
     assert metric_rows(stopped[0])[-1]["epoch"] == 5
 
 
+@pytest.mark.parametrize(("trained", "other"), [("autograd", "fused"), ("fused", "autograd")])
+def test_another_engine_is_refused(text: Path, tmp_path: Path, trained: str, other: str) -> None:
+    run = tmp_path / "run"
+    experiment.fit(settings(text, "sgns", f"train.engine={trained}"), run)
+    edit(run / "config.yaml", f"\n  engine: {trained}", f"\n  engine: {other}")
+    with pytest.raises(UsageError, match=rf"train\.engine: {other}: the checkpoint was trained with {trained}"):
+        experiment.resume(run)
+    edit(run / "config.yaml", f"\n  engine: {other}", "\n  engine: auto")
+    experiment.resume(run)
+
+
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '{"corpus": 3}', '{"corpus": {}}', "[" * 99_999])
 def test_a_damaged_identity_is_refused(stopped: tuple[Path, Path], damaged: str) -> None:
     (stopped[0] / "identity.json").write_text(damaged)
-    with pytest.raises(DataError, match=r"identity\.json: does not contain corpus\.sha256") as error:
+    with pytest.raises(DataError, match=r"identity\.json: does not contain (corpus\.sha256|the engine)") as error:
         experiment.resume(stopped[0])
     assert "\n" not in str(error.value)
 
