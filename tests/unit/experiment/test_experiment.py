@@ -6,6 +6,7 @@ import json
 import math
 import platform
 import re
+from itertools import islice, product
 from pathlib import Path
 
 import numpy as np
@@ -358,7 +359,8 @@ def test_a_corpus_that_is_neither_a_name_nor_a_path_is_one_error(tmp_path: Path,
 def test_a_text_whose_blocks_are_mostly_empty_is_trained(strategy: str, tmp_path: Path) -> None:
     """Subsampling removes `the`; of a line with another word alone no pair is left."""
     text = tmp_path / "titles.txt"
-    text.write_text("".join(f"the w{i}\n" for i in range(3_000)))
+    names = islice(product("abcdefghijklmnopqrstuvwxyz", repeat=3), 3_000)
+    text.write_text("".join(f"the x{''.join(name)}\n" for name in names))
     sets = {**SETS, "text.sample": 1e-3, "train.chunk": None, "model.dim": 1500, "evaluate.benchmarks": []}
     run = embtrain.fit(strategy, corpus=text, sets=sets, seed=1, out=tmp_path / "run")
     [trained] = [row for row in run.scores if (row.benchmark, row.metric) == ("training", "seconds")]
