@@ -13,6 +13,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +37,7 @@ from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.static.base import StaticSource
 from embtrain.train.loop import Trainer
 
+MOST_WORDS = 1000   # of a sequence of FULL-W2V
 BENCHMARKS = ("wordsim353",)  # included in every installation
 SHARED: dict[str, Any] = {  # of both programs
     "text.window": 5, "text.sample": 1e-4, "train.lr": 0.025, "train.min_lr": 0.0001, "train.epochs": 1}
@@ -53,6 +55,18 @@ def prefix(corpus: str, tokens: int, sets: Mapping[str, Any] | None = None) -> P
     if not path.exists():
         with write_atomically(path) as out:
             out.writelines(_lines(whole, tokens))
+    return path
+
+
+def joined(file: Path) -> Path:
+    """The words of a file in lines of MOST_WORDS, for programs whose windows cross the ends of lines; once, as prefix.
+    """
+    path = file.with_name(f"{file.stem}-joined.txt")
+    if not path.exists():
+        with file.open("rb") as lines, write_atomically(path) as out:
+            words = chain.from_iterable(line.split() for line in lines)
+            while some := list(islice(words, MOST_WORDS)):
+                out.write(b" ".join(some) + b"\n")
     return path
 
 
@@ -135,8 +149,9 @@ def full_w2v(program: str, file: Path, min_count: int, threads: int, dim: int, e
              benchmarks: Sequence[str] = BENCHMARKS) -> Timed:
     """One training run of FULL-W2V on a GPU [randall2021]: 5 negatives for each window, of 3 words on either side.
 
-    Our windows have as many words on average. Its seconds are those that it prints, of training from ids; its CPU
-    seconds include reading the text. ResourceError with its last line if it ends without them.
+    Our windows have as many words on average. Its windows cross the ends of lines (see `joined`). Its seconds are those
+    that it prints, of training from ids; its CPU seconds include reading the text. ResourceError with its last line if
+    it ends without them.
     """
     with tempfile.TemporaryDirectory() as folder:
         out, before = Path(folder) / "vectors.bin", children_seconds()

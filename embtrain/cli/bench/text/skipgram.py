@@ -16,7 +16,8 @@ is the share of our time on one thread that the rows, the arithmetic and the dra
 
 With --device cuda the layouts train EPOCHS epochs of the whole text by the kernels of the GPU, against the compiled
 core on the threads of the same machine, both in random order, and CENTRE also against FULL-W2V if a program of this
-name is on the PATH. `words_per_second` has the words of the text, before subsampling, per wall second.
+name is on the PATH: then all read the text in lines of 1,000 words, since the windows of FULL-W2V cross the ends of
+lines. `words_per_second` has the words of the text, before subsampling, per wall second.
 """
 
 from __future__ import annotations
@@ -119,10 +120,12 @@ def on_gpu(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corp
     for name, (n, layout) in chosen.items():
         sets = {"model.dim": DIMS[0], "train.engine": "fused", "train.epochs": EPOCHS, "train.shuffle": True,
                 **LAYOUTS[layout]}
-        train = partial(words.ours, file, "sgns", MIN_COUNT, n, sets)
+        rival = program if layout == "CENTRE" else None
+        sequences = file if rival is None else words.joined(file)
+        train = partial(words.ours, sequences, "sgns", MIN_COUNT, n, sets)
         rivals = {"compiled core": train}
-        if program is not None and layout == "CENTRE":
-            rivals[FULL_W2V] = partial(words.full_w2v, program, file, MIN_COUNT, n, DIMS[0], EPOCHS)
+        if rival is not None:
+            rivals[FULL_W2V] = partial(words.full_w2v, rival, sequences, MIN_COUNT, n, DIMS[0], EPOCHS)
         groups.append(Group(n, {name: partial(train, device=device)}, rivals))
     about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
              "epochs": EPOCHS, "device": describe(device), "settings": words.SHARED,

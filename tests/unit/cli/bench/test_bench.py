@@ -609,6 +609,7 @@ def test_windows_on_a_gpu_are_compared_with_full_w2v(text: Path, tmp_path: Path,
              "for word in words:",
              "    row = [random.gauss(0, 1) for _ in range(dim)]",
              "    out.write(word.encode() + b' ' + struct.pack(f'{dim}f', *row) + b'\\n')",
+             "assert {len(line.split()) for line in open(given['-train'])} == {800, 1000}",
              "assert (given['-negative'], given['-window'], given['-iter'], given['-threads']) == ('5', '3', '2', '1')",
              "print('\\nOverall Words: 7\\nOverall time: 0.250000')")
     monkeypatch.setattr(words, "quality", lambda vectors, names: {"words": len(vectors.words)})
