@@ -9,7 +9,8 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives
-from embtrain.nn.rows import Rows, check_ids
+from embtrain.nn.arguments import dense_tensor
+from embtrain.nn.rows import Rows, id_rows
 
 
 class Candidates(NamedTuple):
@@ -31,13 +32,11 @@ def as_draw(candidates: Candidates | Tensor, rows: Rows, num_classes: int, needs
     n = rows.targets.numel()
     own = candidates if isinstance(candidates, Candidates) else Candidates(candidates)
     for name, value in own._asdict().items():
-        if value is not None and not isinstance(value, Tensor):
-            raise UsageError(f"candidates: {name}: is a {type(value).__name__}; it should be a tensor")
-    ids = own.ids if own.ids.ndim == 2 else own.ids.unsqueeze(0)
-    if ids.ndim != 2 or ids.shape[0] not in (1, n) or ids.shape[1] == 0 or ids.dtype != torch.int64:
-        raise UsageError(f"candidates: have the shape {tuple(own.ids.shape)} and dtype {own.ids.dtype}; they should be "
-                         f"(K,) or ({n}, K) of int64")
-    check_ids("candidates", ids, num_classes)
+        if name == "ids" or value is not None:
+            dense_tensor(f"candidates: {name}", value)
+    ids = id_rows("candidates", own.ids, n, num_classes)
+    if ids.shape[1] == 0:
+        raise UsageError("candidates: has no ids; pass at least one, or leave the argument out")
     for name, value, shape in (("log_q", own.log_q, own.ids.shape), ("log_q_target", own.log_q_target, (n,))):
         if value is not None and (value.shape != shape or not value.is_floating_point()):
             raise UsageError(f"candidates: {name}: has the shape {tuple(value.shape)} and dtype {value.dtype}; it "

@@ -25,22 +25,24 @@ from embtrain.common.types import LossInput, LossOutput, Negatives, ProblemSpec,
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
+from embtrain.nn.arguments import MAX_SEED, in_arguments, of_type, one_of, truth, whole_number
 from embtrain.nn.candidates import Candidates, as_draw
 from embtrain.nn.rows import (
     BatchPositives,
     OutputLayer,
     Rows,
     Weight,
-    check_ids,
     check_probabilities,
+    check_query,
     for_source,
+    id_rows,
     is_on,
     make_rows,
     masks_by_weight,
     table_of,
     without_targets,
 )
-from embtrain.nn.source import StreamCounts, fixed_counts, in_arguments, spec_of, spec_of_source
+from embtrain.nn.source import StreamCounts, context_sizes_of, fixed_counts, spec_of, spec_of_source
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
@@ -66,8 +68,8 @@ class SampledLoss(nn.Module):
     two rebuilds of what a source derives from the weight, in addition to its own intervals; 0: none.
     reduction: "mean", "sum" or "none". ignore_index: targets without a row. seed: of draws and of parameters.
 
-    Raises UsageError for names, keys or combinations that do not exist. A module belongs to the device of its first
-    call.
+    Raises UsageError for wrong types and values, and for combinations that do not exist. A module belongs to the device
+    of its first call.
     """
 
     loss_name: ClassVar[str] = "sampled_softmax"
@@ -83,18 +85,15 @@ class SampledLoss(nn.Module):
                  reduction: Literal["mean", "sum", "none"] = "mean", ignore_index: int | None = None, seed: int = 0,
                  loss_options: Mapping[str, Any] | None = None, **options: Any):
         super().__init__()
-        if num_classes < 2:
-            raise UsageError(f"num_classes: {num_classes}: should be at least 2")
-        if similarity not in ("dot", "cosine") or reduction not in ("mean", "sum", "none"):
-            raise UsageError(f"similarity: {similarity}, reduction: {reduction}: should be dot or cosine; mean, sum or "
-                             "none")
+        self.num_classes = num_classes = whole_number("num_classes", num_classes, 2)
+        one_of("similarity", similarity, ("dot", "cosine"))
+        one_of("reduction", reduction, ("mean", "sum", "none"))
         if not isinstance(scale, int | float) or not 0 < scale < math.inf:
             raise UsageError(f"scale: {scale!r}: should be a number above 0; to train it, multiply the query by it")
-        if not isinstance(seed, int) or seed < 0:
-            raise UsageError(f"seed: {seed!r}: should be a whole number of at least 0")
-        self.num_classes, self.sparse, self.refresh = num_classes, sparse, refresh
-        self.reduction, self.ignore_index = reduction, ignore_index
-        self._similarity, self._scale, self._frozen = similarity, scale if similarity == "cosine" else 1.0, frozen
+        seed, self.refresh = whole_number("seed", seed, 0, MAX_SEED), whole_number("refresh", refresh)
+        self.sparse, self._frozen, self.reduction = truth("sparse", sparse), truth("frozen", frozen), reduction
+        self.ignore_index = None if ignore_index is None else whole_number("ignore_index", ignore_index, None)
+        self._similarity, self._scale = similarity, scale if similarity == "cosine" else 1.0
         if isinstance(negatives, NegativeSource):
             own = {"num_sampled": num_sampled, "counts": counts, "share": share, "filter": filter,
                    "num_contexts": num_contexts, **options}
@@ -102,13 +101,12 @@ class SampledLoss(nn.Module):
             self._given: NegativeSource | None = negatives
             self._counts: Tensor | None = negatives.problem.counts                    # (V,)
         else:
-            sizes = None if num_contexts is None else \
-                (num_contexts,) if isinstance(num_contexts, int) else tuple(num_contexts)
             self._spec = spec_of(negatives, 64 if num_sampled is None else num_sampled, options, share,
-                                 filter or self.default_filter, seed, sizes)
+                                 self.default_filter if filter is None else filter, seed,
+                                 context_sizes_of(num_contexts))
             self._given, self._counts = None, None if counts is None else fixed_counts(counts, num_classes)
         self._stream = StreamCounts(num_classes) if self._counts is None and self._given is None else None
-        self.loss = self._make_loss(loss or self.loss_name, loss_options or {})
+        self.loss = self._make_loss(loss, {} if loss_options is None else loss_options)
         self._step: Step | None = None                       # built at the first call, which has D and the device
         self._pending: Mapping[str, Any] | None = None       # state that was loaded before the first call
         self._n_calls, self._learnt = 0, dict[str, float]()
@@ -145,9 +143,12 @@ class SampledLoss(nn.Module):
         density.
         """
         table = table_of(weight, bias, self.sparse, self.num_classes, self._similarity == "dot")
-        check_ids("ids", ids, self.num_classes)
+        check_query(query, table)
+        ids = id_rows("ids", ids, len(query), self.num_classes)
         zero = torch.zeros(len(query), dtype=torch.int64, device=query.device)
         rows = make_rows(query, table, zero if target is None else target, context, None, self._spec.context_sizes)
+        if len(rows.query) != len(query):
+            raise UsageError(f"target: has the shape {rows.shape}; it should be ({len(query)},)")
         step = self._prepare(rows, table, is_training=False)
         source = step.source
         if source.traits.density == "none" or type(source).log_prob is NegativeSource.log_prob:
@@ -155,7 +156,6 @@ class SampledLoss(nn.Module):
         if target is None and getattr(source.config, "exclude_target", False):
             raise UsageError(f"target: is missing, and {source.name} never draws it; pass it, or make the module with "
                              "exclude_target=False")
-        ids = ids if ids.ndim == 2 else ids.unsqueeze(0)
         try:
             with in_arguments():
                 source.prepare_log_prob(step.view)
@@ -251,7 +251,9 @@ class SampledLoss(nn.Module):
         self._pending = None
         self._step = Step(model, source, self.loss, [], TrainConfig(engine="autograd"))
 
-    def _make_loss(self, name: str, options: Mapping[str, Any]) -> Loss:
+    def _make_loss(self, given: str | None, options: Mapping[str, Any]) -> Loss:
+        of_type("loss", name := self.loss_name if given is None else given, str, "the name of a loss")
+        of_type("loss_options", options, Mapping, "a mapping of keys to values")
         with in_arguments():
             loss_class = losses.find(name)
         layers = [Layer("loss_options", {"name": name, **self.loss_defaults, **options})]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
+from embtrain.nn.arguments import dense_tensor, float_tensor
 
 Weight = Tensor | nn.Embedding | nn.Linear
 
@@ -25,11 +27,12 @@ class OutputLayer:
 
 
 def table_of(weight: Weight, bias: Tensor | None, sparse: bool, num_classes: int, has_bias: bool) -> OutputLayer:
-    """Read the tensors of a table. Raises UsageError if their shapes do not match.
+    """Read the tensors of a table. Raises UsageError if their types or shapes do not match.
 
     has_bias: whether scores may have a bias (they may under similarity="dot").
     """
-    table: Tensor = weight if isinstance(weight, Tensor) else weight.weight
+    table: Any = weight if isinstance(weight, Tensor) else getattr(weight, "weight", weight)
+    float_tensor("weight", table, "a tensor, an nn.Embedding or an nn.Linear")
     if isinstance(weight, nn.Embedding):
         sparse = weight.sparse
     elif isinstance(weight, nn.Linear) and weight.bias is not None:
@@ -39,10 +42,12 @@ def table_of(weight: Weight, bias: Tensor | None, sparse: bool, num_classes: int
     if table.ndim != 2 or len(table) != num_classes:
         raise UsageError(f"weight: has the shape {tuple(table.shape)}; it should be (num_classes, D) with "
                          f"num_classes = {num_classes:,}")
-    if bias is not None and not has_bias:
-        raise UsageError("bias: a cosine has no bias; leave it out, or use similarity='dot'")
-    if bias is not None and bias.shape != (num_classes,):
-        raise UsageError(f"bias: has the shape {tuple(bias.shape)}; it should be ({num_classes:,},)")
+    if bias is not None:
+        if not has_bias:
+            raise UsageError("bias: a cosine has no bias; leave it out, or use similarity='dot'")
+        float_tensor("bias", bias)
+        if bias.shape != (num_classes,):
+            raise UsageError(f"bias: has the shape {tuple(bias.shape)}; it should be ({num_classes:,},)")
     return OutputLayer(table, bias, sparse)
 
 
@@ -65,14 +70,13 @@ class Rows:
 
 def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor | None, ignore_index: int | None,
               context_sizes: tuple[int, ...] | None) -> Rows:
-    """Split queries (B, D) with targets (B,) or (B, T) into rows. Raises UsageError if shapes or ids are wrong.
+    """Split queries (B, D) with targets (B,) or (B, T) into rows. Raises UsageError for wrong types, shapes or ids.
 
     Ids are checked on the CPU; on a CUDA device the host would wait for it. Ignored targets cause one wait.
     """
     n = len(table.weight)
-    if query.ndim != 2 or query.shape[1] != table.weight.shape[1]:
-        raise UsageError(f"query: has the shape {tuple(query.shape)}; it should be (B, {table.weight.shape[1]}), as "
-                         "the rows of the weight are")
+    check_query(query, table)
+    dense_tensor("target", target, "a tensor of int64")
     if target.ndim not in (1, 2) or len(target) != len(query) or target.dtype != torch.int64:
         raise UsageError(f"target: has the shape {tuple(target.shape)} and dtype {target.dtype}; it should be "
                          f"({len(query)},) or ({len(query)}, T) of int64")
@@ -102,16 +106,38 @@ def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor
     return Rows(built, targets, owner, kept, tuple(target.shape))
 
 
+def check_query(query: Tensor, table: OutputLayer) -> None:
+    """Raise UsageError unless query is (B, D) of floats for a weight (V, D)."""
+    float_tensor("query", query)
+    if query.ndim != 2 or query.shape[1] != table.weight.shape[1]:
+        raise UsageError(f"query: has the shape {tuple(query.shape)}; it should be (B, {table.weight.shape[1]}), as "
+                         "the rows of the weight are")
+
+
+def id_rows(name: str, ids: Tensor, n: int, num_classes: int) -> Tensor:
+    """Return ids (K,) or (n, K) of classes as (1, K) or (n, K). Raises UsageError for others."""
+    dense_tensor(name, ids, "a tensor of int64")
+    rows = ids if ids.ndim == 2 else ids.unsqueeze(0)
+    if rows.ndim != 2 or rows.shape[0] not in (1, n) or ids.dtype != torch.int64:
+        raise UsageError(f"{name}: has the shape {tuple(ids.shape)} and dtype {ids.dtype}; it should be (K,) or "
+                         f"({n}, K) of int64")
+    check_ids(name, rows, num_classes)
+    return rows
+
+
 def _check_context(context: Tensor | None, n: int, sizes: tuple[int, ...] | None) -> None:
     """Raise UsageError unless context is (n,), or (n, C) for C sizes, with ids below the sizes."""
-    if context is None and sizes is not None:
-        raise UsageError("context: is missing, and this module was made with num_contexts; pass the contexts' ids")
-    if context is None or sizes is None:
+    if context is None:
+        if sizes is not None:
+            raise UsageError("context: is missing, and this module was made with num_contexts; pass the contexts' ids")
         return
-    shape = (n,) if len(sizes) == 1 else (n, len(sizes))
-    if context.shape != shape or context.dtype != torch.int64:
+    dense_tensor("context", context, "a tensor of int64")
+    columns = context.shape[1:2] if sizes is None else () if len(sizes) == 1 else (len(sizes),)
+    if context.shape != (n, *columns) or context.dtype != torch.int64:
         raise UsageError(f"context: has the shape {tuple(context.shape)} and dtype {context.dtype}; it should be "
-                         f"{shape} of int64")
+                         f"{(n, *columns)} of int64")
+    if sizes is None:                                                      # no source reads it
+        return
     for column, size in zip(context.view(n, -1).T, sizes, strict=True):
         check_ids("context", column, size, "num_contexts")
 

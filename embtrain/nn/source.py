@@ -8,7 +8,7 @@ exact: it is that of the counts at the latest build.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.nn.arguments import dense_tensor, in_arguments, of_type, one_of, type_of, whole_number
 
 FIRST_REBUILD = 1024  # counted targets before the first rebuild
 # Values of `share` and of the key that they set; None: chosen by the source
@@ -56,11 +57,11 @@ def spec_of(name: str, num_sampled: int, options: Mapping[str, Any], share: str 
 
     share: rows that share a draw; None: all rows, if the source can, and one row if it learns or cannot.
     """
+    of_type("negatives", name, str, "the name of a source, or a source")
+    one_of("share", share, tuple(SHARES))
     with in_arguments():
         found = negatives.find(name)
     tree = {"source": name, "k": num_sampled, "filter": mask, **options}
-    if share not in SHARES:
-        raise UsageError(f"share: {share!r}: should be one of {', '.join(str(name) for name in SHARES)}")
     if "share_draws_by" in options or "k" in options or "source" in options:
         raise UsageError("options: source, k and share_draws_by are set by the arguments negatives, num_sampled and "
                          "share")
@@ -85,37 +86,29 @@ def spec_of_source(source: NegativeSource, num_classes: int, seed: int, own: Map
 
 
 def fixed_counts(counts: Tensor | Sequence[float], num_classes: int) -> Tensor:
-    """The user's counts, (V,) float64. Raises UsageError for another shape, or numbers that are no counts."""
-    found = torch.as_tensor(counts, dtype=torch.float64).cpu()
+    """The user's counts, (V,) float64. Raises UsageError for another shape, or values that are not counts."""
+    expected = f"counts: should be {num_classes:,} numbers of at least 0, one for each class, and not all 0; got "
+    if isinstance(counts, Tensor):
+        dense_tensor("counts", counts)
+    if "complex" in str(getattr(counts, "dtype", "")):                     # the conversion would drop imaginary parts
+        raise UsageError(f"{expected}complex numbers")
+    try:
+        found = torch.as_tensor(counts.detach() if isinstance(counts, Tensor) else counts, dtype=torch.float64).cpu()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise UsageError(f"{expected}{type_of(counts)} that cannot be converted") from error
     if found.shape != (num_classes,) or not bool((found >= 0).all() & found.isfinite().all() & found.any()):
-        raise UsageError(f"counts: should be {num_classes:,} numbers of at least 0, one for each class, and not all 0; "
-                         f"got the shape {tuple(found.shape)}")
+        raise UsageError(f"{expected}the shape {tuple(found.shape)}")
     return found
 
 
-# Arguments in place of the keys of a run, in the order of their replacement.
-ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "negatives.share_draws_by": "share",
-             "embtrain.nn: k:": "num_sampled:", "embtrain.nn: filter:": "filter:", "embtrain.nn: ": "",
-             "keys here: source, k, filter, share_draws_by, ": "keys here: ", "loss.name": "loss", "negatives.": "",
-             "loss.": "loss_options: ", "but model.name: table learns its own; use another model, e.g. skipgram":
-             "but this weight is trained; pass frozen=True if its rows have length 1 and are not",
-             "model.name: table scores by": "this module's similarity is",
-             "conditions on context ids, but this model's contexts have none; choose another source":
-             "learns a distribution for each context; pass num_contexts= here and context= in the call",
-             "lower train.lr, or set train.clip": "lower the learning rate, or clip the gradient",
-             "lower train.lr": "lower the learning rate"}
-
-
-@contextlib.contextmanager
-def in_arguments() -> Iterator[None]:
-    """Name arguments instead of the keys of a run in the lines of a UsageError."""
-    try:
-        yield
-    except UsageError as error:
-        lines = list(error.args)
-        for key, argument in ARGUMENTS.items():
-            lines = [line.replace(key, argument) for line in lines]
-        raise UsageError(*lines) from error
+def context_sizes_of(num_contexts: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """The number of ids in each column of `context`. Raises UsageError if one is not a whole number above 0."""
+    if num_contexts is None:
+        return None
+    columns: Sequence[Any] = [num_contexts]
+    with contextlib.suppress(TypeError):                                   # a number is not iterable
+        columns = list(num_contexts) or columns  # type: ignore[arg-type]
+    return tuple(whole_number("num_contexts", size, 1) for size in columns)
 
 
 def _shares_by_default(source: type[NegativeSource]) -> bool:

@@ -202,7 +202,7 @@ def test_candidates_of_ignored_targets_are_left_out(query: Tensor, weight: Tenso
         one = sampled.Candidates(ids[i], own.log_q[i], own.log_q_target[i:i + 1])
         single = sampled.NCE(num_classes=V)(query[row:row + 1], weight, target[row, column:column + 1], candidates=one)
         torch.testing.assert_close(values[row, column], single)
-    with pytest.raises(UsageError, match=r"they should be \(K,\) or \(6, K\) of int64"):
+    with pytest.raises(UsageError, match=r"it should be \(K,\) or \(6, K\) of int64"):
         loss(query[:3], weight, target, candidates=ids[:4])
 
 

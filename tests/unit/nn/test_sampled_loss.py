@@ -471,7 +471,7 @@ def test_same_seed_same_draws_and_another_seed_others() -> None:
     (lambda p: module(counts=[1.0, 2.0]), "counts: should be 60 numbers"),
     (lambda p: module(counts=-COUNTS), "counts: should be 60 numbers of at least 0"),
     (lambda p: SampledLoss(num_classes=1), "num_classes: 1"),
-    (lambda p: module(similarity="l2"), "similarity: l2"),
+    (lambda p: module(similarity="l2"), "similarity: 'l2': should be one of dot, cosine"),
     (lambda p: SampledLoss(num_classes=V, loss="nc"), "loss: there is no 'nc'"),
     (lambda p: module()(p.query, p.weight[1:], p.target), "weight: has the shape (59, 8)"),
     (lambda p: module()(p.query[:, 1:], p.weight, p.target), "query: has the shape (24, 7)"),

@@ -1,0 +1,109 @@
+"""Checks of arguments, and their names in the messages of sources and losses.
+
+Each check raises UsageError with one line: `argument: value: what would be right`. A check reads attributes of a tensor
+and never its values, so that the host does not wait for a device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from embtrain.common.errors import UsageError
+
+MAX_INTEGER = 2**63 - 1  # of int64
+MAX_SEED = 2**64 - 1     # of torch.Generator
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+def type_of(value: Any) -> str:
+    """Name the type of a value, or the class that the user passed."""
+    if value is None or isinstance(value, type):
+        return "None" if value is None else f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def whole_number(name: str, value: Any, low: int | None = 0, high: int = MAX_INTEGER) -> int:
+    """Return an integer of Python, NumPy or a tensor as int, if it is in low..high. low: None: no limit."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or (low is not None and number < low):
+        limit = "" if low is None else f" of at least {low}"
+        raise UsageError(f"{name}: {value!r}: should be a whole number{limit}")
+    if number > high:
+        raise UsageError(f"{name}: {value!r}: should be at most {high}")
+    return number
+
+
+def truth(name: str, value: Any) -> bool:
+    """Return a truth value as bool; 0 and 1 are accepted."""
+    if not isinstance(value, int | np.bool_) or value not in (0, 1):
+        raise UsageError(f"{name}: {value!r}: should be True or False")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
+    """Refuse a value that is not one of the choices."""
+    if not isinstance(value, str | None) or value not in choices:
+        raise UsageError(f"{name}: {value!r}: should be one of {', '.join(map(str, choices))}")
+
+
+def of_type(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
+    """Refuse a value of another type. expected: the right argument in words."""
+    if not isinstance(value, kind):
+        raise UsageError(f"{name}: is {type_of(value)}; it should be {expected}")
+
+
+def dense_tensor(name: str, value: Any, expected: str = "a tensor") -> None:
+    """Refuse a value that is not a tensor of numbers in rows: another type, a sparse layout, a layer without size."""
+    of_type(name, value, Tensor, expected)
+    if is_lazy(value):
+        raise UsageError(f"{name}: has no shape before the first call of its layer; call the layer once")
+    if value.layout != torch.strided:
+        raise UsageError(f"{name}: has the layout {value.layout}; it should be a dense tensor")
+
+
+def float_tensor(name: str, value: Any, expected: str = "a tensor of floats") -> None:
+    """Refuse a value that is not a dense tensor of a dtype in FLOATS."""
+    dense_tensor(name, value, expected)
+    if value.dtype not in FLOATS:
+        raise UsageError(f"{name}: has the dtype {value.dtype}; it should be one of {', '.join(map(str, FLOATS))}")
+
+
+# -- names in messages ------------------------------------------------------------------------------------------------
+
+# Arguments in place of the keys of a run, in the order of their replacement.
+ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "negatives.share_draws_by": "share",
+             "embtrain.nn: k:": "num_sampled:", "embtrain.nn: filter:": "filter:", "embtrain.nn: ": "",
+             "keys here: source, k, filter, share_draws_by, ": "keys here: ", "loss.name": "loss", "negatives.": "",
+             "loss.": "loss_options: ", "but model.name: table learns its own; use another model, e.g. skipgram":
+             "but this weight is trained; pass frozen=True if its rows have length 1 and are not",
+             "model.name: table scores by": "this module's similarity is",
+             "conditions on context ids, but this model's contexts have none; choose another source":
+             "learns a distribution for each context; pass num_contexts= here and context= in the call",
+             "lower train.lr, or set train.clip": "lower the learning rate, or clip the gradient",
+             "lower train.lr": "lower the learning rate"}
+
+
+@contextlib.contextmanager
+def in_arguments() -> Iterator[None]:
+    """Name arguments instead of the keys of a run in the lines of a UsageError."""
+    try:
+        yield
+    except UsageError as error:
+        lines = list(error.args)
+        for key, argument in ARGUMENTS.items():
+            lines = [line.replace(key, argument) for line in lines]
+        raise UsageError(*lines) from error

@@ -1,0 +1,125 @@
+"""Wrong arguments of embtrain.nn end in one line that names the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.looped import looped
+from torch import Tensor, nn
+
+import embtrain.nn as sampled
+from embtrain.common.errors import UsageError
+from embtrain.negatives import base as negatives
+from embtrain.nn.arguments import dense_tensor, float_tensor
+from embtrain.nn.module import SampledLoss
+
+V, D, B = 40, 8, 12
+IDS = torch.arange(B)
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape) + shape[0])).to(dtype)
+
+
+def make(source: str = "unigram", **options: Any) -> SampledLoss:
+    options = {"num_classes": V, "num_sampled": 5, "counts": torch.arange(1, V + 1), **options}
+    if source in ("ace", "kbgan", "nscaching"):
+        options = {"num_contexts": B, **options}
+    return sampled.NegativeSampling(source, **options)
+
+
+def call(loss: SampledLoss, dim: int = D, dtype: torch.dtype = torch.float32, has_bias: bool = False) -> Tensor:
+    bias = torch.zeros(V, dtype=dtype) if has_bias else None
+    return loss(normal(B, dim, dtype=dtype), normal(V, dim, dtype=dtype), IDS, bias, context=IDS)
+
+
+def refusal(action: Callable[[], object]) -> str:
+    """The one line of the UsageError that an action raises."""
+    with pytest.raises(UsageError) as caught:
+        action()
+    line, = caught.value.args
+    return line
+
+
+# -- the arguments of a module ----------------------------------------------------------------------------------------
+
+WHOLE = "should be a whole number"
+COUNTS = "should be 40 numbers of at least 0"
+
+
+@looped("name, value, words", [
+    *(("num_classes", value, WHOLE) for value in ("40", 40.0, None, True, 1)),
+    *(("refresh", value, WHOLE) for value in (0.5, -7, "a", None)),
+    *(("seed", value, WHOLE) for value in (True, 1.0, None)), ("seed", 2**70, "should be at most 18446744073709551615"),
+    *(("ignore_index", value, WHOLE) for value in ("a", 1.5, True)),
+    *(("num_contexts", value, WHOLE) for value in (-1, 0, 2.5, "ab", (), (3, 0))),
+    *(("counts", value, COUNTS) for value in (["a"] * V, {}, "abc", 5, [1j] * V, torch.ones(V) * 1j, np.ones(V) * 1j)),
+    ("counts", torch.ones(V).to_sparse(), "has the layout torch.sparse_coo"),
+    ("negatives", None, "is None; it should be the name of a source, or a source"),
+    ("negatives", negatives.find("unigram"), "is the class Unigram; it should be the name of a source"),
+    *(("share", value, "should be one of row, query, block, batch") for value in (["row"], 5, {})),
+    *(("similarity", value, "should be one of dot, cosine") for value in (["dot"], np.ones(2), None)),
+    *(("reduction", value, "should be one of mean, sum, none") for value in (["mean"], None)),
+    *(("loss_options", value, "it should be a mapping of keys to values") for value in ([1], "a", 5)),
+    *(("loss", value, "it should be the name of a loss") for value in (5, [])),
+    *(("sparse", value, "should be True or False") for value in ("no", None, 2)), ("frozen", "no", "should be True or"),
+])
+def test_a_wrong_argument_of_a_module_is_named(name: str, value: object, words: str) -> None:
+    options = {"negatives": "unigram", "num_classes": V, name: value}
+    line = refusal(lambda: SampledLoss(**options))  # type: ignore[arg-type]
+    assert line.startswith(f"{name}: ") and words in line
+
+
+@pytest.mark.parametrize("convert", [np.int64, torch.tensor, int])
+def test_integers_of_numpy_and_of_a_tensor_are_accepted(convert: Callable[[int], Any]) -> None:
+    kwargs = {name: convert(value) for name, value in (("num_classes", V), ("seed", 3), ("refresh", 2),
+                                                       ("ignore_index", -100), ("num_contexts", B))}
+    assert torch.equal(call(make(**kwargs)), call(make(seed=3)))
+
+
+def test_counts_that_require_a_gradient_are_counts() -> None:
+    assert torch.equal(call(make(counts=torch.ones(V, requires_grad=True))), call(make(counts=torch.ones(V))))
+
+
+# -- the tensors of a call --------------------------------------------------------------------------------------------
+
+QUERY, WEIGHT = normal(B, D), normal(V, D)
+NOT_FLOATS: list[Any] = [QUERY.numpy(), None, QUERY.tolist(), QUERY.long(), QUERY.bool(), QUERY.cfloat(),
+                         QUERY.to_sparse(), QUERY.to(torch.float8_e4m3fn)]
+NOT_IDS: list[Any] = [IDS.tolist(), IDS.numpy(), 3, IDS.float(), IDS.int(), IDS[0], IDS.view(1, 3, 4), IDS.to_sparse()]
+
+
+@looped("name, value", [
+    *(("query", value) for value in NOT_FLOATS),
+    *(("weight", value) for value in (WEIGHT.numpy(), None, WEIGHT.tolist(), WEIGHT.long(), WEIGHT.bool(),
+                                      WEIGHT.cfloat(), WEIGHT.to_sparse(), nn.Linear, nn.LazyLinear(V), "a")),
+    *(("bias", value) for value in ([0.0] * V, np.zeros(V), torch.zeros(V).cfloat(), 0.0)),
+    *(("target", value) for value in (*NOT_IDS, None)), *(("context", value) for value in NOT_IDS),
+    *(("candidates", value) for value in NOT_IDS if value is not None), ("candidates", sampled.Candidates(None)),
+    ("candidates", IDS[:0]),
+])
+def test_a_wrong_tensor_of_a_call_is_named(name: str, value: object) -> None:
+    arguments = {"query": QUERY, "weight": WEIGHT, "target": IDS, name: value}
+    assert refusal(lambda: make()(**arguments)).startswith(f"{name}: ")
+
+
+@looped("value", [*NOT_IDS, None, torch.zeros(3, 4, dtype=torch.int64), IDS + V])
+def test_wrong_ids_of_log_prob_are_named(value: Any) -> None:
+    assert refusal(lambda: make().log_prob(QUERY, WEIGHT, value)).startswith("ids: ")
+
+
+@looped("name, value", [*(("query", value) for value in NOT_FLOATS), ("query", QUERY[0, 0]),
+                        ("target", IDS.view(B, 1).expand(B, 2)), ("target", IDS.tolist())])
+def test_a_wrong_tensor_of_log_prob_is_named(name: str, value: Any) -> None:
+    arguments = {"query": QUERY, "weight": WEIGHT, "ids": IDS, name: value}
+    assert refusal(lambda: make().log_prob(**arguments)).startswith(f"{name}: ")
+
+
+def test_checks_of_tensors_read_no_values() -> None:
+    """Values of a tensor on `meta` cannot be read, as those on CUDA cannot without waiting."""
+    dense_tensor("x", torch.empty(3, device="meta", dtype=torch.int64))
+    float_tensor("x", torch.empty(3, device="meta"))
