@@ -9,6 +9,7 @@ candidates.py  negatives of the user's own
 rows.py        queries and targets as rows
 table.py       the user's output layer as a model
 source.py      the source and its counts
+state.py       the state of a module as a tensor, and whether it fits
 arguments.py   checks of arguments, and their names in messages
 pykeen         negative samplers and a training callback for PyKEEN
 """

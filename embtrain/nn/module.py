@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from embtrain.common.config.layers import Layer
 from embtrain.common.config.tree import build
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, LossOutput, Negatives, ProblemSpec, Query
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
@@ -43,13 +43,13 @@ from embtrain.nn.rows import (
     without_targets,
 )
 from embtrain.nn.source import StreamCounts, context_sizes_of, fixed_counts, spec_of, spec_of_source
+from embtrain.nn.state import VectorFormat, check_fit, check_vectors, from_tensor, load, settings_of, to_tensor
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
 from embtrain.train.engines.draws import costs_for_source, costs_per_example
 from embtrain.train.engines.false_negatives import mark_false_negatives
-from embtrain.train.state import serialize
 
 
 class SampledLoss(nn.Module):
@@ -109,6 +109,7 @@ class SampledLoss(nn.Module):
         self.loss = self._make_loss(loss, {} if loss_options is None else loss_options)
         self._step: Step | None = None                       # built at the first call, which has D and the device
         self._pending: Mapping[str, Any] | None = None       # state that was loaded before the first call
+        self._vectors: VectorFormat | None = None            # of the latest call
         self._n_calls, self._learnt = 0, dict[str, float]()
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -214,10 +215,13 @@ class SampledLoss(nn.Module):
     def _prepare(self, rows: Rows, table: OutputLayer, is_training: bool | None = None) -> Step:
         """The step of this call, with the source built or refreshed. is_training: None: as the module is."""
         training = self.training if is_training is None else is_training
+        if (vectors := VectorFormat.read(rows.query.vector, table)) != self._vectors:
+            check_vectors(vectors, self._vectors, self._spec, self._source_state())
+            self._vectors = vectors
         is_due = self._stream is not None and training and self._stream.add(rows.query.target.detach())
         is_new = self._step is None or (is_due and self._step.source.traits.uses_counts)
         if is_new:
-            self._build(rows.query.vector.shape[1], table.weight.device)
+            self._build(table.weight.device)
         assert self._step is not None
         if not is_on(table.weight.device, device := self._step.source.problem.device):
             raise UsageError(f"weight: is on {table.weight.device}, but the source is on {device}; make one module for "
@@ -231,13 +235,13 @@ class SampledLoss(nn.Module):
             self._n_calls += 1
         return self._step
 
-    def _build(self, dim: int, device: torch.device) -> None:
+    def _build(self, device: torch.device) -> None:
         """Build the source, or build it again for new counts; it then keeps only its random numbers."""
         counts = self._stream.used if self._stream is not None else self._counts
-        assert counts is not None
+        assert counts is not None and self._vectors is not None
         random = None if self._step is None else self._step.source.random.get_state()
         with torch.inference_mode(False), in_arguments():           # its tensors also serve training
-            source = self._given or self._spec.build(counts.cpu(), dim, device)
+            source = self._given or self._spec.build(counts.cpu(), self._vectors.n_columns, device)
             model = TableModel(source.problem, self._similarity, self._scale, self._frozen)
             if reasons := incompatibilities(source, self.loss, model):
                 raise UsageError(*reasons)
@@ -247,12 +251,13 @@ class SampledLoss(nn.Module):
         if random is not None:
             source.random.set_state(random)
         elif self._pending is not None:
-            source.load_state_dict(self._pending)
+            load(source, self._pending)
         self._pending = None
         self._step = Step(model, source, self.loss, [], TrainConfig(engine="autograd"))
 
     def _make_loss(self, given: str | None, options: Mapping[str, Any]) -> Loss:
-        of_type("loss", name := self.loss_name if given is None else given, str, "the name of a loss")
+        name = self.loss_name if given is None else given
+        of_type("loss", name, str, "the name of a loss")
         of_type("loss_options", options, Mapping, "a mapping of keys to values")
         with in_arguments():
             loss_class = losses.find(name)
@@ -277,24 +282,17 @@ class SampledLoss(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """State of the source and of the counts as one tensor (n,) uint8, which every way of saving accepts."""
-        state = {"negatives": self._spec.source_class.name, "classes": self.num_classes, "source": self._source_state(),
-                 "calls": self._n_calls, "counts": None if self._stream is None else self._stream.state_dict()}
-        return torch.frombuffer(bytearray(serialize.to_bytes(state)), dtype=torch.uint8)
+        return to_tensor({
+            "negatives": self._spec.source_class.name, "classes": self.num_classes, "settings": settings_of(self._spec),
+            "contexts": self._spec.context_sizes, "source": self._source_state(), "calls": self._n_calls,
+            "vectors": None if self._vectors is None else tuple(self._vectors),
+            "counts": None if self._stream is None else self._stream.state_dict()})
 
     def set_extra_state(self, saved: Tensor) -> None:
         """Restore `get_extra_state`. A source that is not built yet receives its state at the first call."""
-        state = serialize.from_bytes(saved.cpu().numpy().tobytes(), "_extra_state")
-        if state.keys() != {"negatives", "classes", "source", "calls", "counts"}:
-            raise DataError("_extra_state: is not the state of a module of embtrain.nn")
-        if state["classes"] != self.num_classes:
-            raise UsageError(f"num_classes: the state has {state['classes']:,} classes, this module has "
-                             f"{self.num_classes:,}; load it into a module of the same size")
-        if state["negatives"] != self._spec.source_class.name:
-            raise UsageError(f"negatives: the state is that of {state['negatives']}, and this module has "
-                             f"{self._spec.source_class.name}; load it into a module made with the same arguments")
-        if (state["counts"] is None) != (self._stream is None):
-            raise UsageError("counts: the state was saved by a module that " + ("had" if self._stream is not None
-                             else "streamed its") + " counts; load it into a module made with the same arguments")
+        state = from_tensor(saved)
+        check_fit(state, self._spec, self.num_classes, self._stream is not None)
         if self._stream is not None:
             self._stream.load_state_dict(state["counts"])
+        self._vectors = None if state["vectors"] is None else VectorFormat(*state["vectors"])
         self._pending, self._step, self._n_calls = state["source"], None, state["calls"]

@@ -1,8 +1,8 @@
-"""Wrong arguments of embtrain.nn end in one line that names the argument."""
+"""Wrong arguments and states of embtrain.nn end in one line that names the argument."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 import embtrain.nn as sampled
 from embtrain.common.errors import UsageError
+from embtrain.common.types import ProblemSpec
 from embtrain.negatives import base as negatives
 from embtrain.nn.arguments import dense_tensor, float_tensor
 from embtrain.nn.module import SampledLoss
+from embtrain.nn.state import from_tensor, to_tensor
 
 V, D, B = 40, 8, 12
 IDS = torch.arange(B)
@@ -123,3 +125,87 @@ def test_checks_of_tensors_read_no_values() -> None:
     """Values of a tensor on `meta` cannot be read, as those on CUDA cannot without waiting."""
     dense_tensor("x", torch.empty(3, device="meta", dtype=torch.int64))
     float_tensor("x", torch.empty(3, device="meta"))
+
+
+# -- states and vectors that do not fit -------------------------------------------------------------------------------
+
+@looped("source, saved, ours, words", [
+    ("cluster", {}, {"clusters": 4}, "clusters: the state was saved with 0, this module has 4; load it into"),
+    ("rff", {}, {"features": 64}, "features: the state was saved with 1024, this module has 64; load it into"),
+    ("memory", {"size": 4096}, {"size": 2048}, "size: the state was saved with 4096, this module has 2048; load"),
+    *((source, {}, {"num_contexts": 15}, "num_contexts: the state has 12, this module has 15; load it into a module")
+      for source in ("ace", "kbgan", "nscaching")),
+    ("ace", {}, {"num_contexts": (B,), "hidden": 4}, "hidden: the state was saved with 31, this module has 4; load"),
+])
+def test_a_state_of_other_arguments_is_refused_when_loaded(source: str, saved: Mapping[str, Any],
+                                                           ours: Mapping[str, Any], words: str) -> None:
+    loss = make(source, **saved)
+    call(loss)
+    assert refusal(lambda: make(source, **ours).load_state_dict(loss.state_dict())).startswith(words)
+
+
+@looped("source, ours", [("unigram", {"exponent": 0.5}), ("uniform", {"num_contexts": 15}),
+                         ("cluster", {"num_sampled": 7}), ("cluster", {"share": "row"}),
+                         ("cluster", {"filter": "none"})])
+def test_settings_that_no_state_depends_on_may_differ(source: str, ours: Mapping[str, Any]) -> None:
+    loss, other = make(source), make(source, **ours)
+    call(loss)
+    other.load_state_dict(loss.state_dict())
+    assert call(other).isfinite()
+
+
+FITTED = ("cluster", "midx", "rff", "quadratic", "maclaurin", "positive_features", "mixture", "adversarial_tree")
+FORMATS = [({"dim": 2 * D}, "query: has 16 dimensions, but the state of {} is for 8; make one module for each output"),
+           ({"has_bias": True}, "bias: the state of {} is for a weight without a bias, and this call has one; make"),
+           ({"dtype": torch.float64}, "query: has the dtype float64, but the state of {} is for float32; convert")]
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+@looped("source", FITTED)
+@looped("change, words", FORMATS)
+def test_vectors_of_another_format_than_the_state_are_refused(source: str, change: Mapping[str, Any], words: str,
+                                                              is_loaded: bool) -> None:
+    first, loss = make(source), make(source)
+    call(first)
+    if is_loaded:
+        loss.load_state_dict(first.state_dict())
+    else:
+        loss = first
+    assert refusal(lambda: call(loss, **change)).startswith(words.format(source))
+    assert call(loss).isfinite()                                       # the refused call changed nothing
+
+
+@looped("source", ["unigram", "ace", "exp", "hardest", "nscaching", "in_batch"])
+@looped("change, words", FORMATS)
+def test_a_source_without_vectors_in_its_state_takes_any(source: str, change: Mapping[str, Any], words: str) -> None:
+    loss = make(source)
+    call(loss)
+    assert call(loss, **change).isfinite()
+
+
+def test_a_source_made_for_other_vectors_is_refused() -> None:
+    kind = negatives.find("rff")
+    source = kind(kind.Config(source="rff", k=5), ProblemSpec(V, torch.ones(V, dtype=torch.float64), dim=D))
+    loss = sampled.SampledSoftmax(source, num_classes=V)
+    for change, words in FORMATS[:2]:
+        assert refusal(lambda change=change: call(loss, **change)).startswith(words.format("rff"))
+    assert call(loss).isfinite()
+
+
+@looped("saved", [None, [1], IDS, torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), "a"])
+def test_a_state_of_another_type_is_refused(saved: Any) -> None:
+    state = {**make().state_dict(), "_extra_state": saved}
+    assert refusal(lambda: make().load_state_dict(state)).startswith("_extra_state: ")
+
+
+@looped("source, entry", [("unigram", {"random": torch.zeros(3, dtype=torch.uint8)}), ("unigram", {}),
+                          ("kbgan", {"scorer": {}})])
+def test_a_state_that_the_source_cannot_load_is_refused(source: str, entry: Mapping[str, Any]) -> None:
+    """As that of a generator on another kind of device, whose random numbers have another size."""
+    loss = make(source)
+    call(loss)
+    state = from_tensor(loss.get_extra_state())
+    state["source"] = {**state["source"], **entry} if entry else {}
+    loss.set_extra_state(to_tensor(state))
+    line = refusal(lambda: call(loss))
+    assert line.startswith(f"_extra_state: does not fit {source} on cpu: ") and "on the same kind of device" in line
