@@ -7,8 +7,10 @@ and never its values, so that the host does not wait for a device.
 from __future__ import annotations
 
 import contextlib
+import logging
 import operator
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -88,22 +90,46 @@ def float_tensor(name: str, value: Any, expected: str = "a tensor of floats") ->
 ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "negatives.share_draws_by": "share",
              "embtrain.nn: k:": "num_sampled:", "embtrain.nn: filter:": "filter:", "embtrain.nn: ": "",
              "keys here: source, k, filter, share_draws_by, ": "keys here: ", "loss.name": "loss", "negatives.": "",
+             "this engine has no exact log Z; set train.engine: autograd, or loss.penalty: 0":
+             "a module has no exact log Z; set it to 0",
              "loss.": "loss_options: ", "but model.name: table learns its own; use another model, e.g. skipgram":
              "but this weight is trained; pass frozen=True if its rows have length 1 and are not",
-             "model.name: table scores by": "this module's similarity is",
+             "model.name: table scores by": "this module's similarity is", "model.dim: 1": "weight: 1 column",
              "conditions on context ids, but this model's contexts have none; choose another source":
              "learns a distribution for each context; pass num_contexts= here and context= in the call",
              "lower train.lr, or set train.clip": "lower the learning rate, or clip the gradient",
              "lower train.lr": "lower the learning rate"}
+# The same for a call with candidates of the user, which a loss describes as a draw.
+OF_CANDIDATES = {"loss.name: softmax needs all": "candidates: softmax needs all", "set negatives.source: every":
+                 "leave the argument out", "as negatives, but the source drew": "once each, not"}
+
+_replaced: ContextVar[dict[str, str] | None] = ContextVar("replaced", default=None)  # by in_arguments; None: outside
+
+
+def _rename(line: str, replaced: dict[str, str]) -> str:
+    for key, argument in replaced.items():
+        line = line.replace(key, argument)
+    return line
 
 
 @contextlib.contextmanager
-def in_arguments() -> Iterator[None]:
-    """Name arguments instead of the keys of a run in the lines of a UsageError."""
+def in_arguments(*, has_candidates: bool = False) -> Iterator[None]:
+    """Name arguments instead of the keys of a run in the lines of a UsageError and in the warnings of sources."""
+    replaced = OF_CANDIDATES | ARGUMENTS if has_candidates else ARGUMENTS
+    token = _replaced.set(replaced)
     try:
         yield
     except UsageError as error:
-        lines = list(error.args)
-        for key, argument in ARGUMENTS.items():
-            lines = [line.replace(key, argument) for line in lines]
-        raise UsageError(*lines) from error
+        raise UsageError(*(_rename(line, replaced) for line in error.args)) from error
+    finally:
+        _replaced.reset(token)
+
+
+def _rename_warning(record: logging.LogRecord) -> bool:
+    """Rewrite a warning that a source logs inside `in_arguments`; a filter that keeps every record."""
+    if (replaced := _replaced.get()) is not None:
+        record.msg, record.args = _rename(record.getMessage(), replaced), ()
+    return True
+
+
+logging.getLogger("embtrain.negatives").addFilter(_rename_warning)

@@ -194,7 +194,8 @@ class SampledLoss(nn.Module):
         scored = step.score(query, drawn)
         if by_weight:
             scored = without_targets(scored)
-        with torch.autocast(query.vector.device.type, enabled=False):
+        with torch.autocast(query.vector.device.type, enabled=False), \
+                in_arguments(has_candidates=candidates is not None):
             return scored, self.loss(scored), drawn
 
     def _learn_in_backward(self, source: NegativeSource, query: Query, drawn: Negatives, scored: LossInput,
@@ -205,7 +206,7 @@ class SampledLoss(nn.Module):
 
         def learn(_: Tensor) -> None:
             if waiting:
-                with torch.enable_grad():                    # a generator may compute a gradient of its own
+                with torch.enable_grad(), in_arguments():    # a generator may compute a gradient of its own
                     self._learnt = source.learn(for_source(query), drawn, waiting.pop())
 
         output.per_example.register_hook(learn)  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -209,3 +210,24 @@ def test_a_state_that_the_source_cannot_load_is_refused(source: str, entry: Mapp
     loss.set_extra_state(to_tensor(state))
     line = refusal(lambda: call(loss))
     assert line.startswith(f"_extra_state: does not fit {source} on cpu: ") and "on the same kind of device" in line
+
+
+# -- names in messages ------------------------------------------------------------------------------------------------
+
+@looped("candidates", [torch.arange(3), torch.zeros(V, dtype=torch.int64)])
+def test_the_softmax_names_its_candidates(candidates: Tensor) -> None:
+    line = refusal(lambda: sampled.Softmax(num_classes=V)(QUERY, WEIGHT, IDS, candidates=candidates))
+    assert line == (f"candidates: softmax needs all 40 candidates once each, not {len(candidates)}; leave the argument "
+                    "out")
+
+
+@pytest.mark.parametrize(("source", "settings"), [("rff", {"nu": 4.0, "leaf_size": 2}),
+                                                  ("positive_features", {"features": 4, "nu": 50.0})])
+def test_a_warning_of_a_source_names_arguments(source: str, settings: Mapping[str, Any],
+                                               caplog: pytest.LogCaptureFixture) -> None:
+    loss = make(source, **settings)
+    with caplog.at_level(logging.WARNING):
+        call(loss)
+    message, = (record.getMessage() for record in caplog.records)
+    assert message.startswith(f"negatives: {source}: ") and "lower nu, or raise features or leaf_size" in message
+    assert "negatives." not in message

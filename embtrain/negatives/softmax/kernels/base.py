@@ -39,7 +39,7 @@ from embtrain.negatives.softmax.kernels.sum_tree import SumTree, TreeQuery
 
 MAX_FLOORED_FRACTION = 0.4      # share of negative weights above which the kernel is mostly noise (pure noise: .5)
 N_SAMPLED_VECTORS = 4096        # vectors that a feature map is fitted to
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("embtrain.negatives")  # one logger of all sources, for filters
 
 
 class KernelConfig(NegativesConfig):
