@@ -8,11 +8,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.triples.examples import HEAD, TripleExamples
 from embtrain.data.triples.graph import TriplesConfig
+from embtrain.nn.arguments import dense_tensor
+from embtrain.nn.rows import check_ids
 
 Side = Literal["bernoulli", "random"]  # values of `triples.slot` that open one side
+
+
+def check_triples(name: str, triples: Tensor, n_entities: int | None = None, n_relations: int | None = None) -> None:
+    """Raise UsageError unless triples are (..., 3) integers with ids below the limits. None: not checked."""
+    dense_tensor(name, triples, "a tensor of int64")
+    if triples.shape[-1:] != (3,) or triples.dtype not in (torch.int64, torch.int32):
+        raise UsageError(f"{name}: has the shape {tuple(triples.shape)} and dtype {triples.dtype}; it should be (n, 3) "
+                         "of int64")
+    ids = triples.cpu()                                                    # the draws are made there
+    for column, n, size_name in ((ids[..., ::2], n_entities, "num_entities"),
+                                 (ids[..., 1], n_relations, "num_relations")):
+        if n is not None:
+            check_ids(name, column, n, size_name)
 
 
 class PykeenQueries:

@@ -19,7 +19,8 @@ from embtrain.common.config import Layer, build, read_yaml
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives import base as negatives
-from embtrain.nn.pykeen.queries import PykeenQueries, Side
+from embtrain.nn.arguments import MAX_SEED, whole_number
+from embtrain.nn.pykeen.queries import PykeenQueries, Side, check_triples
 from embtrain.nn.pykeen.view import Connection, PykeenView
 from embtrain.train.engines.draws import costs_for_source
 
@@ -45,7 +46,8 @@ class EmbtrainNegativeSampler(NegativeSampler):
     connection: set by the callback. settings: keys of the source (`cache_size`). The other arguments are
     PyKEEN's: `num_negs_per_pos` is k, and `filtered=True` masks known positives.
 
-    Raises UsageError for settings that the source or PyKEEN's losses cannot use.
+    Raises UsageError for arguments of a wrong type or range, and for settings that the source or PyKEEN's losses cannot
+    use.
     """
 
     name: ClassVar[str]      # in PyKEEN
@@ -56,9 +58,18 @@ class EmbtrainNegativeSampler(NegativeSampler):
                  num_negs_per_pos: int | None = None, filtered: bool = False, filterer: Any = None,
                  filterer_kwargs: Mapping[str, Any] | None = None, side: Side | None = None, seed: int | None = None,
                  connection: Connection | None = None, **settings: Any):
+        check_triples("mapped_triples", mapped_triples)
+        if mapped_triples.ndim != 2 or len(mapped_triples) == 0:
+            raise UsageError(f"mapped_triples: has the shape {tuple(mapped_triples.shape)}; it should be (n, 3) with n "
+                             "of at least 1")
+        num_entities, num_relations, num_negs_per_pos = (
+            None if value is None else whole_number(name, value, 1)
+            for name, value in (("num_entities", num_entities), ("num_relations", num_relations),
+                                ("num_negs_per_pos", num_negs_per_pos)))
         super().__init__(mapped_triples=mapped_triples, num_entities=num_entities, num_relations=num_relations,
                          num_negs_per_pos=num_negs_per_pos, filtered=filtered, filterer=filterer,
                          filterer_kwargs=filterer_kwargs)
+        check_triples("mapped_triples", mapped_triples, self.num_entities, self.num_relations)
         self.connection = connection
         source, config, slot = self._read_strategy(settings)
         side = side or (slot if slot in get_args(Side) else "random")
@@ -66,8 +77,7 @@ class EmbtrainNegativeSampler(NegativeSampler):
             raise UsageError(f"negative_sampler_kwargs: side: {side!r}: should be {' or '.join(get_args(Side))}")
         if seed is None:
             seed = int(torch.randint(1 << 31, (1,), generator=torch.default_generator))
-        if not isinstance(seed, int) or seed < 0:
-            raise UsageError(f"negative_sampler_kwargs: seed: {seed!r}: should be an integer, 0 or more")
+        seed = whole_number("negative_sampler_kwargs: seed", seed, 0, MAX_SEED)
         self.queries = PykeenQueries(mapped_triples.cpu().numpy(), self.num_entities, self.num_relations, side, seed)
         self.source: negatives.NegativeSource = source(config, self.queries.problem_spec())
         self.view = PykeenView(self.name, self.num_entities, self.queries, connection)
@@ -107,8 +117,10 @@ class EmbtrainNegativeSampler(NegativeSampler):
     def corrupt_batch(self, positive_batch: Tensor) -> Tensor:
         """Draw negatives of positives (..., 3): (..., K, 3), not filtered.
 
-        Raises UsageError if the callback is missing, or if the settings give negatives unequal weights.
+        Raises UsageError for other triples than those of the data, if the callback is missing, or if the settings give
+        negatives unequal weights.
         """
+        check_triples("positive_batch", positive_batch, self.num_entities, self.num_relations)
         traits = self.source.traits
         if self.connection is None and (traits.learns or traits.uses_model):
             raise UsageError(f"negative_sampler: {self.name}: needs scores of the model; set "

@@ -142,16 +142,33 @@ def test_a_filterer_masks_known_positives() -> None:
     ("embtrain-degree", {"k": 3}, "negative_sampler_kwargs: k: 3: is not a key of PyKEEN; set num_negs_per_pos"),
     ("embtrain-degree", {"filter": "observed"},
      "negative_sampler_kwargs: filter: 'observed': is not a key of PyKEEN; set filtered=True"),
-    ("embtrain-degree", {"num_negs_per_pos": 0}, "num_negs_per_pos: k: should be greater than or equal to 1, got 0"),
+    *(("embtrain-degree", {"num_negs_per_pos": n}, f"num_negs_per_pos: {n!r}: should be a whole number of at least 1")
+      for n in (0, "3", True, 1.5)),
     ("embtrain-degree", {"side": "both"}, "negative_sampler_kwargs: side: 'both': should be bernoulli or random"),
-    ("embtrain-degree", {"seed": -1}, "negative_sampler_kwargs: seed: -1: should be an integer, 0 or more"),
-    ("embtrain-degree", {"seed": 1.5}, "negative_sampler_kwargs: seed: 1.5: should be an integer, 0 or more"),
+    ("embtrain-degree", {"seed": -1}, "negative_sampler_kwargs: seed: -1: should be a whole number of at least 0"),
+    ("embtrain-degree", {"seed": 1.5}, "negative_sampler_kwargs: seed: 1.5: should be a whole number of at least 0"),
+    ("embtrain-degree", {"seed": 2**70}, f"negative_sampler_kwargs: seed: {2**70}: should be at most {2**64 - 1}"),
+    ("embtrain-degree", {"num_entities": "5"}, "num_entities: '5': should be a whole number of at least 1"),
+    ("embtrain-degree", {"num_entities": 5}, "mapped_triples: 13 is not one of the ids, 0 to 4 (num_entities = 5)"),
+    ("embtrain-degree", {"num_relations": 5}, "mapped_triples: 54 is not one of the ids, 0 to 4 (num_relations = 5)"),
+    *(("embtrain-bernoulli", {"mapped_triples": triples}, "mapped_triples: ")
+      for triples in (TRIPLES[:0], TRIPLES - 1, TRIPLES[0], TRIPLES[:, :2], TRIPLES.float(), TRIPLES.tolist(), None)),
     ("embtrain-degree", {"corruption_scheme": ("h",)}, "negative_sampler_kwargs: corruption_scheme: unknown key"),
 ])
 def test_a_wrong_setting_is_one_line(name: str, kwargs: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError) as caught:
         connected(name, **kwargs)
     assert str(caught.value).startswith(line) and len(caught.value.args) == 1
+
+
+@pytest.mark.parametrize("batch", [BATCH + E, BATCH - 1, BATCH + torch.tensor([0, R, 0]), BATCH[:, :2], BATCH.float(),
+                                   BATCH.tolist(), None])
+def test_a_wrong_batch_is_one_line(batch: Any) -> None:
+    for name in NAMES:
+        sampler, _ = connected(name)
+        for draw in (sampler.corrupt_batch, sampler.sample):
+            with pytest.raises(UsageError, match=r"^positive_batch: "):
+                draw(batch)
 
 
 @pytest.mark.parametrize(("name", "kwargs"), [("embtrain-ace", {"sampling": "stratified"}),
