@@ -7,7 +7,7 @@
 namespace {
 
 // Rows of a window that are compared with each other. The comparisons grow with the square of the number and, among
-// more rows, take longer than the second loop over rows that may repeat.
+// more rows, take longer than `correct`.
 constexpr int64_t MOST_COMPARED = 16;
 
 class WindowUpdate {
@@ -71,8 +71,8 @@ private:
         dots(row, next, all, u, t.dim, s);                            // targets, then negatives
 
         // SGD need not merge repeated rows; among many they are so frequent that it does not look for them
-        const bool is_sgd = t.v_acc == nullptr, is_plain = is_sgd && !is_pooled;
-        const bool may_repeat = (is_plain && (per_pair || all > MOST_COMPARED)) || !differ(id, all);
+        const bool is_sgd = t.v_acc == nullptr;
+        const bool may_repeat = (is_sgd && all > MOST_COMPARED) || !differ(id, all);
         const bool check_targets = may_repeat && t.mask_target && has_drawn_targets(id, m);
         if (t.weight_stride) std::memcpy(w, t.weight + first_id, (size_t)n * sizeof(float));
         const float c = Shift::c(t, centre);
@@ -105,7 +105,7 @@ private:
             row = moved, a = slope, row_id = id_moved;
         }
         const float lr = (float)t.lr;
-        if (is_plain && !may_repeat) move<true>(row, next, a, steps, k, u, t.dim, u, lr);
+        if (is_sgd && !is_pooled && !may_repeat) move<true>(row, next, a, steps, k, u, t.dim, u, lr);
         else {
             if (is_sgd) for (int64_t r = 0; r < k; r += W) store(steps + r, splat(lr) * load(a + r));
             else {
