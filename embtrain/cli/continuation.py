@@ -32,11 +32,16 @@ def continue_run(
     with machine.paused_collector():
         from embtrain import experiment
         from embtrain.experiment import continuation
+        from embtrain.train.group import launch
 
     options.configure_output(quiet)
-    if dry_run:
-        plan = experiment.plan(continuation.continued_settings(run, corpus, overrides or [], seed, threads), out=out)
-        options.emit(plan.tree(), as_json, lambda: plan)
-        return
-    options.emit_run(continuation.continue_run(run, corpus, sets=overrides or [], seed=seed, threads=threads, out=out),
-                     as_json)
+    with launch.join() as group:
+        settings = continuation.continued_settings(run, corpus, overrides or [], seed, threads)
+        if dry_run:
+            if group.is_first:
+                plan = experiment.plan(settings, group, out)
+                options.emit(plan.tree(), as_json, lambda: plan)
+            return
+        done = experiment.fit(settings, out) if group.size == 1 else experiment.fit_in_group(settings, out, group)
+        if group.is_first:
+            options.emit_run(done, as_json)

@@ -42,7 +42,7 @@ def read_own_recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
     document a shipped recipe may be omitted. Raises DataError for an invalid recipe, or a gold file with another
     sha256.
     """
-    defaults = Layer("defaults", {"name": path.stem, **_OPTIONAL})
+    defaults = Layer(str(path), {"name": path.stem, **_OPTIONAL})
     try:
         result = build(EvalRecipe, [defaults, read_yaml(path)])
     except UsageError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from embtrain.common import shipped
 from embtrain.common.errors import UsageError
-from embtrain.experiment.api import Sets, sets_argument
+from embtrain.experiment.api import Sets, folder_argument, sets_argument
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.run import Run, fit
 from embtrain.experiment.run.settings import Settings
@@ -30,7 +30,7 @@ def continue_run(run: str | os.PathLike[str], corpus: str | Path, *, sets: Sets 
     Stopped.
     """
     settings = continued_settings(Path(run), corpus, sets_argument(sets), seed, threads)
-    return fit(settings, None if out is None else Path(out))
+    return fit(settings, folder_argument(out))
 
 
 continue_run_api = protect_caller()(continue_run)  # `embtrain.continue_run`; the command calls `continue_run`

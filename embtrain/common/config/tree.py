@@ -86,8 +86,8 @@ def _overlay(tree: dict[str, Any], above: dict[str, Any], path: KeyPath, layer: 
              places: dict[KeyPath, Place]) -> None:
     for key, value in above.items():
         key_path: KeyPath = (*path, key)
-        if isinstance(tree.get(key), dict) and value is None:
-            continue  # a section whose keys are all commented out changes nothing
+        if isinstance(tree.get(key), dict) and value is None and not layer.name.startswith("--"):
+            continue  # a section of a file whose keys are all commented out changes nothing
         if key in tree and not (isinstance(tree[key], dict) and isinstance(value, dict)):
             for old in _below(tree[key], key_path):
                 places.pop(old, None)

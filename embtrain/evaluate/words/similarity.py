@@ -29,6 +29,8 @@ from embtrain.evaluate.statistics.intervals import MIN_ITEMS, NO_INTERVAL, multi
 from embtrain.evaluate.statistics.ties import round_scores
 from embtrain.evaluate.words.gold import lines
 
+MIN_MEAN = 1e-6  # length of a mean vector that is not rounding, relative to the rows
+
 
 class RatedPair(NamedTuple):
     """Two words and their human similarity score."""
@@ -77,13 +79,19 @@ def cosines(vectors: Vectors, pairs: Sequence[RatedPair], oov: Literal["drop", "
         rows[~has_vector], has_vector[~has_vector] = made, made.any(1)
     in_vocabulary = np.all(has_vector, axis=0)
     if oov == "mean" and not in_vocabulary.all():
-        rows[~has_vector] = vectors.table.mean(0, dtype=np.float64)
+        rows[~has_vector] = _mean(vectors.table)
     norms = np.linalg.norm(rows, axis=2).prod(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         s = np.where(norms == 0, 0.0, (rows[0] * rows[1]).sum(1) / norms)
     if oov != "mean":
         s[~in_vocabulary] = math.nan if oov == "drop" else 0.0
     return round_scores(s), in_vocabulary
+
+
+def _mean(table: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The mean of the rows (D,); 0 if it is rounding, as that of centred vectors, whose direction has no meaning."""
+    mean = table.mean(0, dtype=np.float64)
+    return mean * (np.linalg.norm(mean) > MIN_MEAN * np.sqrt(np.square(table, dtype=np.float64).sum(1).mean()))
 
 
 def scores(benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: WordsConfig) -> list[Score]:

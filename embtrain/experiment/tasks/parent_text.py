@@ -49,6 +49,8 @@ class ParentText:
 
 def read(folder: Path) -> ParentText:
     """Read the text of a run. DataError if a file of the folder is missing or damaged."""
+    if not folder.is_dir():
+        raise DataError(f"train.parent: {folder}: folder not found; restore the run that this one continues")
     vocabulary, arrays = Vocabulary.read(folder / "vocabulary.txt"), stored_corpus.read(folder) or {}
     counts, raw_counts = arrays.get("counts"), arrays.get("raw_counts")
     reading = read_identity(folder).get("settings")

@@ -195,6 +195,16 @@ def test_conflicts_of_several_keys_and_missing_keys(tmp_path: Path) -> None:
             build(whole, [layer(tmp_path, text)])
 
 
+def test_an_option_can_switch_a_section_off_and_an_empty_section_of_a_file_changes_nothing(tmp_path: Path) -> None:
+    part = create_model("part", __base__=Section, size=(int, 1))
+    whole = create_model("whole", __base__=Section, part=(part | None, None))
+    given = layer(tmp_path, "part: {size: 3}")
+    assert build(whole, [given, from_set("part=null")]).part is None  # type: ignore[attr-defined]
+    assert build(whole, [given, from_set("part=null"), from_set("part.size=5")]).part.size == 5  # type: ignore[attr-defined]
+    (tmp_path / "above").mkdir()
+    assert build(whole, [given, layer(tmp_path / "above", "part:\n  # size: 4")]).part.size == 3  # type: ignore[attr-defined]
+
+
 def test_a_value_that_fits_no_member_of_a_union_is_reported_once() -> None:
     either = create_model("either", __base__=Section, size=(int | Literal["all"], 1))
     with pytest.raises(UsageError) as caught:

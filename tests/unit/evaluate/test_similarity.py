@@ -50,6 +50,15 @@ def test_gensim_finds_the_same_rho(tmp_path: Path, oov: str) -> None:
     assert row.low is not None and row.low < row.value < row.high
 
 
+def test_the_mean_of_centred_vectors_has_no_direction() -> None:
+    """It is 0 but for rounding, so that missing words have similarity 0, as with oov: zero."""
+    vectors, pairs = world()
+    centred = Vectors(vectors.words, vectors.table - vectors.table.mean(0))
+    as_mean, found = cosines(centred, pairs, "mean")
+    np.testing.assert_array_equal(as_mean, cosines(centred, pairs, "zero")[0])
+    assert (cosines(vectors, pairs, "mean")[0][~found] != 0).all()
+
+
 def test_gensim_finds_the_same_rho_among_words_that_differ_in_case(tmp_path: Path) -> None:
     vectors, pairs = world()
     vectors = Vectors([w.upper() if i % 3 == 0 else w for i, w in enumerate(vectors.words)] + ["W1", "w3"],

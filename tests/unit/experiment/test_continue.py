@@ -313,6 +313,14 @@ def test_other_models_and_unfinished_runs_are_refused(place: Path, parents: Any,
         continue_run(tmp_path / "nowhere", place / "new", out=tmp_path / "run")
 
 
+def test_a_parent_that_is_gone_is_named(place: Path, parents: Any, tmp_path: Path) -> None:
+    parent = shutil.copytree(parents(), tmp_path / "parent")
+    run = continue_run(parent, place / "new", out=tmp_path / "run", threads=1)
+    shutil.rmtree(parent)
+    with pytest.raises(DataError, match=r"train\.parent: .*parent: folder not found; restore the run that this one"):
+        run.resume()
+
+
 @pytest.mark.parametrize(("name", "content", "message"), [
     ("parent.json", b'{"texts": [{"name": 5}]}', r"parent\.json: does not contain the texts of the run"),
     ("corpus.safetensors", None, r"corpus\.safetensors: has no counts of the 60 words of vocabulary\.txt"),

@@ -138,6 +138,9 @@ def test_a_user_recipe_names_its_gold_file(words: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(text.format("0" * 64))
     with pytest.raises(DataError, match=r"gold.tsv: has the sha256 .* but .*mine.yaml requires 0000"):
         experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
+    (tmp_path / "empty.yaml").write_text("")
+    with pytest.raises(DataError, match=r"empty\.yaml: kind: needs a value; .*empty\.yaml: metric: needs a value"):
+        experiment.evaluate(words, [str(tmp_path / "empty.yaml")])
     (tmp_path / "mine.yaml").write_text(text.format("unverified").replace("metric", "metrik"))
     with pytest.raises(DataError, match=r"mine.yaml:2:1: metrik"):
         experiment.evaluate(words, [str(tmp_path / "mine.yaml")])

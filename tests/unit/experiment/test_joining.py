@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -194,6 +195,13 @@ def test_a_run_that_is_killed_again_and_again_has_failed(place: Path, local: Com
     compare.compare(grid(place), tmp_path, 1, 1, sharing=Sharing(1.0, retry_failed=True))
     assert_same_runs(tmp_path, local.folder, NAMES)
     assert without_times(tmp_path) == without_times(local.folder) and states(tmp_path)["results"] == ["done"] * 2
+
+
+def test_the_error_of_a_run_names_the_folder_that_it_is_moved_to(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no run has scores") as failed:
+        compare.compare(grid(place, "train.lr=1e9", "train.min_lr=0", seeds=1), tmp_path, 1, 1, sharing=JOIN)
+    folder, *_ = re.findall(r"the last finite state is in (\S+);", str(failed.value))
+    assert Path(folder) == tmp_path / "cells" / "sgns-seed1" / "checkpoints" and Path(folder).is_dir()
 
 
 def test_a_run_with_an_error_is_recorded_and_continued_when_requested(place: Path, local: Comparison, tmp_path: Path,

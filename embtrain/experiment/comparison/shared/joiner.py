@@ -190,6 +190,7 @@ class Joiner:
             self._note(work.cell, f"{message}; it will be resumed")
         else:
             handover.publish(work.cell, work.inside)
+            message = message.replace(str(work.inside.folder), str(work.cell.folder))       # which was moved
             self._fail(work.cell, work.lease, message, code)
             handover.clear(self.runs, work.cell)
 

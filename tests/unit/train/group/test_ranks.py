@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.forked import Forked
-from helpers.groups import bits, ends, fit, losses, simulated, vectors
+from helpers.groups import bits, ends, fit, fork_ranks, losses, simulated, vectors
 from helpers.in_process import small_text
 
 from embtrain.train.group.trainer import GroupTrainer
@@ -51,6 +51,15 @@ def test_all_have_the_same_bits_where_a_run_is_saved(place: Path, monkeypatch: p
     assert len({trainer.source.random.get_state().numpy().tobytes() for trainer in trainers}) == 3
     traffic = trainers[0].traffic                                                          # type: ignore[attr-defined]
     assert traffic.n == 2 * -(-n // 6) and traffic.words == pytest.approx(2 * trainers[0].n_words / 3)
+
+
+def test_two_processes_continue_a_run(place: Path) -> None:
+    assert [code for code, _ in ends(fit(place, 2, "first", "--set", "train.epochs=1"))] == [0, 0]
+    results = ends(fork_ranks(place, 2, "continue", "first", "--corpus", "text", "--set", "train.epochs=2", "--out",
+                              "second"))
+    assert [code for code, _ in results] == [0, 0] and results[1][1] == "", results
+    assert json.loads((place / "second" / "processes.json").read_text())["processes"] == 2
+    assert not (place / "second-2").exists()
 
 
 def test_settings_that_differ_end_in_one_line_of_process_0(place: Path) -> None:
