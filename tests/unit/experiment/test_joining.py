@@ -258,6 +258,13 @@ def test_a_metric_that_does_not_exist_stops_the_first_run(place: Path, tmp_path:
         compare.compare(grid(place, metric="test/mrr/head"), tmp_path, 1, 1, sharing=JOIN)
 
 
+def test_a_grid_that_is_refused_before_a_run_begins_is_forgotten(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a run of sgns does not have this score"):
+        compare.compare(grid(place, metric="test/unknown"), tmp_path, 1, 1, sharing=JOIN)
+    done = compare.compare(grid(place, metric="test/mrr"), tmp_path, 1, 1, sharing=JOIN)
+    assert done.results["plan"]["metric"] == "test/mrr"
+
+
 @pytest.mark.slow
 def test_a_report_is_written_by_one_process(place: Path, local: Comparison, tmp_path: Path) -> None:
     """The other process holds the lease of the report; this one waits for it, or takes over if it dies."""

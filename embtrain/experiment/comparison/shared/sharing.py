@@ -108,7 +108,7 @@ class Sharing:
                 place.mkdir(parents=True, exist_ok=True)
             check_file_system(leases_in(folder).parent)
             agree(folder, grid)
-            with Board(leases_in(folder), self.stale_after) as board:
+            with _forgetting_refused(folder), Board(leases_in(folder), self.stale_after) as board:
                 retried, names = dict[str, int](), {cell.name for cell in cells}
                 if self.retry_failed:
                     retried = {name: holder.number for name, holder in board.look().items()
@@ -175,7 +175,7 @@ def agree(folder: Path, grid: Grid) -> None:
     A folder with the file is renamed: this does not replace a folder that has a file, on any file system, and no
     process sees a part of the file.
     """
-    place = leases_in(folder).with_name("grid")
+    place = _agreed_in(folder)
     if not place.is_dir():
         part = place.with_name(f".grid-{uuid.uuid4().hex}")
         write_text(part / "comparison.yaml", dump(grid))
@@ -185,6 +185,21 @@ def agree(folder: Path, grid: Grid) -> None:
     for key, stored, requested in outcome.differing_keys(read_grid({}, None, place), grid, ""):
         raise UsageError(f"{grid.flag_of(key.split('.')[0])}: the processes that work in {folder} have {key}: "
                          f"{stored!r}, but {requested!r} is requested here; give the same options, or another --out")
+
+
+def _agreed_in(folder: Path) -> Path:
+    return leases_in(folder).with_name("grid")
+
+
+@contextlib.contextmanager
+def _forgetting_refused(folder: Path) -> Iterator[None]:
+    """Remove the stored grid if it is refused before a run begins: every process would refuse it."""
+    try:
+        yield
+    except UsageError:
+        if not any(leases_in(folder).iterdir()):
+            shutil.rmtree(_agreed_in(folder), ignore_errors=True)
+        raise
 
 
 def check_file_system(folder: Path) -> None:
