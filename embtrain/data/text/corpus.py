@@ -252,7 +252,7 @@ def _arrange(read: Encoded, config: WindowsConfig, out: AppendableArray, earlier
     total = int(counts.sum()) + (0 if earlier is None else int(earlier.counts.sum()))
     facts = {**read.facts, "total": total, "first_valid": first_valid, "first_test": first_test}
     return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts,
-                   (*read.warnings, *filter(None, (held.reason, holdout.overlap_warning(read, held)))))
+                   (*read.warnings, *holdout.split_warnings(read, held)))
 
 
 def _part_offsets(part: np.ndarray) -> tuple[int, int]:

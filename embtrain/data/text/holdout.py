@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -21,6 +22,8 @@ from embtrain.data.storage.cache import Encoded
 PIECE_TOKENS = 10_000   # a longer document is held out in pieces if there are too few documents
 SLICE_TOKENS = 1 << 20  # tokens processed at once
 MIN_COMPARED = 5        # tokens; shorter lines occur twice in any text
+MAX_FACTOR = 2          # times the tokens of the shares; more held-out tokens are reported
+MAX_SHARE = 0.1         # of the tokens; less is never reported
 
 
 class PartsConfig(Section):
@@ -32,6 +35,7 @@ class PartsConfig(Section):
     test: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for the test")
     split_seed: int = Field(0, ge=0, description="seed of the held-out documents, independent of the run's seed")
     files: FilesConfig = Field(FilesConfig(), description="patterns of the files of each part")
+    section: ClassVar[str] = "text"  # section of the settings, for errors
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class HeldOut:
     units: np.ndarray      # (U+1,) int64  offsets
     part: np.ndarray       # (U,) int8  0 train, 1 valid, 2 test
     reason: str | None     # why nothing is held out although a share is set
+    excess: str | None     # line on many more held-out tokens than the shares request
 
 
 def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
@@ -51,7 +56,8 @@ def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
     part_by_file = read.part
     if not len(part_by_file):
         units = holdout_units(read.sequence, read.document, config)
-        return HeldOut(units, draw_parts(len(units) - 1, config), missing_split_reason(len(units) - 1, config))
+        part = draw_parts(len(units) - 1, config)
+        return HeldOut(units, part, missing_split_reason(len(part), config), excess_line(np.diff(units), part, config))
     if not (part_by_file == 0).any():
         raise DataError("text: every file is held out by its name; set a training file (files.train)")
     shares = config.model_copy(update={name: 0.0 for part, name in ((1, "valid"), (2, "test"))
@@ -60,8 +66,9 @@ def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
     part = part_by_file.copy() if units is read.document else \
         part_by_file[np.searchsorted(read.document, units[:-1], "right") - 1]
     undecided = np.flatnonzero(part == 0)
-    part[undecided] = draw_parts(len(undecided), shares)
-    return HeldOut(units, part, missing_split_reason(len(undecided), shares))
+    part[undecided] = drawn = draw_parts(len(undecided), shares)
+    return HeldOut(units, part, missing_split_reason(len(undecided), shares),
+                   excess_line(np.diff(units)[undecided], drawn, shares))
 
 
 def holdout_units(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
@@ -109,6 +116,22 @@ def missing_split_reason(n: int, config: PartsConfig) -> str | None:
             "are needed to hold some out; nothing is held out")
 
 
+def excess_line(lengths: np.ndarray, part: np.ndarray, config: PartsConfig) -> str | None:
+    """Return a line on many more held-out tokens than the shares request; None if there are not.
+
+    Shares count units, so a part of a short text, or one with a long document, can take many tokens. lengths: (n,)
+    tokens of each unit. part: (n,) from `draw_parts`.
+    """
+    n, n_held = int(lengths.sum()), int(lengths[part > 0].sum())
+    shares = {f"{config.section}.{name}": share for name, share in (("valid", config.valid), ("test", config.test))
+              if share > 0}
+    if n_held <= max(MAX_FACTOR * sum(shares.values()), MAX_SHARE) * n:
+        return None
+    return (f"{', '.join(shares)}: {', '.join(f'{share:g}' for share in shares.values())}: {n_held:,} of {n:,} tokens "
+            f"({n_held / n:.0%}) are held out, because each part takes whole documents or pieces, at least one of "
+            f"{len(part):,}; set {' and '.join(shares)} to 0, or give more text or files")
+
+
 def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yield ranges of sequences, of at most about SLICE_TOKENS tokens each, of the chosen documents in order."""
     for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1):
@@ -117,6 +140,11 @@ def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iter
             e = min(max(int(np.searchsorted(sequence, sequence[s] + SLICE_TOKENS, "right")) - 1, s + 1), last)
             yield s, e
             s = e
+
+
+def split_warnings(read: Encoded, held: HeldOut) -> tuple[str, ...]:
+    """Return the lines on a split: nothing is held out, or too much, or sequences that also occur in training."""
+    return tuple(filter(None, (held.reason, held.excess, overlap_warning(read, held))))
 
 
 def overlap_warning(read: Encoded, held: HeldOut) -> str | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
@@ -41,7 +41,6 @@ class PhrasesConfig(PartsConfig):
     phrase_threshold: float = Field(10.0, gt=0, description="score above which a pair is joined, gensim's threshold")
     phrase_max_vocab_size: int = Field(
         40_000_000, ge=1, description="words and pairs counted at once, about 100 bytes each; rarer ones are dropped")
-    section: ClassVar[str] = "text"  # section of the settings, for errors
 
 
 def join_phrases(settings: dict[str, Any], read_encoded: Callable[[], Encoded], config: PhrasesConfig,
@@ -84,8 +83,9 @@ def _join_once(read_encoded: Callable[[], Encoded], config: PhrasesConfig, name:
     facts = {**read.facts, "tokens": out.n, "types": int((counts > 0).sum()),
              "phrases": read.facts.get("phrases", 0) + int((n_joined > 0).sum())}
     units = ends[np.searchsorted(read.sequence, held.units)]
-    return Encoded(out.array(), ends, units, counts, words.list, facts,
-                   (*read.warnings, _line(f"{name}: {config.section}.phrases: pass {number}", words.list, n_joined)),
+    line = _line(f"{name}: {config.section}.phrases: pass {number}", words.list, n_joined)
+    excess = [held.excess] if held.excess else []  # reported here, since later steps do not draw the parts again
+    return Encoded(out.array(), ends, units, counts, words.list, facts, (*read.warnings, *excess, line),
                    held.part if held.part.any() else held.part[:0])
 
 

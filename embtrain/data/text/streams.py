@@ -28,7 +28,7 @@ from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig
-from embtrain.data.text.holdout import choose_held_out, overlap_warning
+from embtrain.data.text.holdout import choose_held_out, split_warnings
 from embtrain.data.text.phrases import join_phrases
 from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
 from embtrain.data.text.windows import WindowBatch
@@ -73,8 +73,8 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     corpus.log_warnings(encoded)
     held = choose_held_out(encoded, config)
     units, part = held.units, held.part
-    for reason in filter(None, (held.reason, overlap_warning(encoded, held))):
-        _log.warning("%s", reason)
+    for line in split_warnings(encoded, held):
+        _log.warning("%s", line)
     words = [*encoded.words, *(word for word in (EOS, UNKNOWN) if word not in encoded.words)]
     ids_with_ends, sequence, units = _insert_ends(encoded, units, words.index(EOS))
     counts = np.bincount(ids_with_ends[np.repeat(part == 0, np.diff(units))], minlength=len(words))

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -58,6 +58,7 @@ _log = logging.getLogger("embtrain")
 class WalksConfig(WindowsConfig):
     """Settings of walks: reading, drawing and windows."""
 
+    section: ClassVar[str] = "walks"
     format: Literal["auto", "walks", "graph"] = Field("auto", description="content of the file")
     per_node: int = Field(10, ge=1, le=10_000, description="walks that start at each node")
     length: int = Field(80, ge=2, le=100_000, description="nodes per walk")
