@@ -15,7 +15,8 @@ from embtrain.data.text.corpus import TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.experiment.tasks.base import read_identity
 
-READING_KEYS = ("lower", "token_min", "token_max", "tokenizer")  # settings that decide which words a text has
+READING_KEYS = ("lower", "token_min", "token_max", "tokenizer", "phrases")  # they decide which words a text has
+PHRASE_KEYS = ("phrase_min_count", "phrase_threshold")                      # so do these, if phrases are joined
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class ParentText:
 
         tokenizer_is_auto: whether the user left the choice of `config.tokenizer` to embtrain.
         """
-        for key in READING_KEYS:
-            value, earlier = getattr(config, key), self.reading.get(key)
+        reading = {"phrases": 0, **self.reading}   # a text without phrases has none of their keys
+        for key in (*READING_KEYS, *(PHRASE_KEYS if config.phrases else ())):
+            value, earlier = getattr(config, key), reading.get(key)
             both_auto = key == "tokenizer" and tokenizer_is_auto and earlier == "auto"
             if value != earlier and not both_auto:
                 raise UsageError(f"text.{key}: {value!r}: the text of {self.folder} was read with {earlier!r}, which "

@@ -283,6 +283,7 @@ def test_other_counts_of_the_parent_are_refused(place: Path, parents: Any, tmp_p
 
 @pytest.mark.parametrize(("corpus", "sets", "kind", "message"), [
     ("new", ["text.lower=false"], UsageError, "text.lower: False: .*was read with True.*set text.lower=True"),
+    ("new", ["text.phrases=1"], UsageError, "text.phrases: 1: .*was read with 0.*set text.phrases=0"),
     ("new", ["text.tokenizer=whitespace"], UsageError, "text.tokenizer: 'whitespace'.*set text.tokenizer=auto"),
     ("new", ["model.dim=7"], UsageError, "model.dim: is 7, but 6 in .*parent"),
     ("new", ["evaluate.vectors=sum"], UsageError, "evaluate.vectors: is sum, but input in .*parent"),
@@ -296,6 +297,19 @@ def test_a_mistake_is_one_line_and_leaves_no_run(place: Path, parents: Any, tmp_
     with pytest.raises(kind, match=message) as found:
         continue_run(parents(), place / corpus, sets=sets, out=tmp_path / "run", threads=1)
     assert "\n" not in str(found.value) and len(found.value.args) == 1 and not (tmp_path / "run").exists()
+
+
+def test_phrases_of_the_parent_cannot_change(place: Path, tmp_path: Path) -> None:
+    phrases = ["text.phrases=1", "text.phrase_threshold=0.5"]
+    config = experiment.resolve("sgns", corpus=str(place / "text"), threads=1, sets=[*SETS, *phrases])
+    parent = experiment.fit(config, tmp_path / "parent").folder
+    assert any("_" in word for word in (parent / "vocabulary.txt").read_text().split())
+    for key, earlier, value in (("phrases", 1, 0), ("phrases", 1, 2), ("phrase_threshold", 0.5, 9.0),
+                                ("phrase_min_count", 5, 4)):
+        message = f"text.{key}: {value}: .*was read with {earlier}.*set text.{key}={earlier}"
+        with pytest.raises(UsageError, match=message):
+            continue_run(parent, place / "new", sets=[f"text.{key}={value}"], out=tmp_path / "run", threads=1)
+    continue_run(parent, place / "new", sets=["text.phrase_max_vocab_size=1000000"], out=tmp_path / "run", threads=1)
 
 
 def test_other_models_and_unfinished_runs_are_refused(place: Path, parents: Any, tmp_path: Path) -> None:
