@@ -5,13 +5,14 @@
     word1 word2 word3 target, with titles `: SECTION` between: analogies
 
 The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
-first line without a number where the others have one is a header.
+first line without a number where the others have one is a header, which is skipped with a warning.
 """
 
 from __future__ import annotations
 
 import csv
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from embtrain.data.storage.lines import read_lines
 MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
 LABELS = ("True", "False")
+_log = logging.getLogger("embtrain")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
 
 
@@ -79,7 +81,7 @@ def recipe_from_table(path: Path) -> EvalRecipe:
 def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
     """Detect the columns of a table of pairs: word1, word2, and score or label if there is one.
 
-    sample: the first lines that are not blank. Raises DataError if they do not have two fields.
+    sample: the first lines that are not blank. Logs a header. Raises DataError if they do not have two fields.
     """
     delimiter, n = _delimiter(sample)
     rows = [fields for text in sample if len(fields := split_fields(text, delimiter)) == n]
@@ -94,10 +96,12 @@ def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
         if times and 2 * max(times) >= len(body):
             column = 2 + times.index(max(times))
             columns[column] = name
-            header = len(rows) > 1 and not fits(rows[0][column])
+            header = len(rows) > 1 and not fits(rows[0][column]) and rows[0] == split_fields(sample[0], delimiter)
             break
-    return GoldFormat(columns=tuple(columns), delimiter=delimiter, header=header and rows[0] == split_fields(sample[0],
-                                                                                                             delimiter))
+    if header:
+        _log.warning("%s: first line is read as a header: %r; correct its %s if it is a pair", path,
+                     sample[0].strip()[:60], name)
+    return GoldFormat(columns=tuple(columns), delimiter=delimiter, header=header)
 
 
 def read_sample(path: Path) -> list[str]:

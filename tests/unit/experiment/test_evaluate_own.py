@@ -230,6 +230,32 @@ def test_layouts_are_detected() -> None:
         assert (form.delimiter, form.header, form.columns[-1]) == want
 
 
+@pytest.mark.parametrize(("lines", "message"), [
+    (["dog cat high", "a b 1", "c d 2"],
+     "first line is read as a header: 'dog cat high'; correct its score if it is a pair"),
+    (["a,b,true", "c,d,False", "e,f,True"],
+     "first line is read as a header: 'a,b,true'; correct its label if it is a pair"),
+    (["a b 1", "c d 2"], None)])
+def test_a_header_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture, lines: list[str], message: str | None
+                              ) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text("\n".join(lines) + "\n")
+    own_benchmarks.recipe_from_table(path)
+    assert caplog.messages == ([] if message is None else [f"{path}: {message}"])
+
+
+def test_a_header_is_reported_once(words: Path, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("".join(f"{a} {b} {score}\n" for a, b, score in [("a", "b", "high"), *GOLD]))
+    experiment.evaluate(words, [str(own)])
+    assert caplog.messages == [f"{own}: first line is read as a header: 'a b high'; correct its score if it is a pair"]
+    caplog.clear()
+    own.write_text("beagle,bird,no\nbeagle,dog,1\nrobin,dog,0\n")
+    experiment.evaluate(place / "kinds", [str(own)])
+    assert caplog.messages == [f"{own}: first line is read as a header: 'beagle,bird,no'; correct its score if it is a "
+                               "pair"]
+
+
 # --- graphs ----------------------------------------------------------------------------------------------------------
 
 def test_a_graph_is_evaluated_on_other_triples(place: Path, tmp_path: Path) -> None:
