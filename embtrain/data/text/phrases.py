@@ -64,7 +64,9 @@ def _join_once(read_encoded: Callable[[], Encoded], config: PhrasesConfig, name:
         raise DataError(f"{config.section}.phrases: {config.phrases}: the words of {name} are all numbers, and ids "
                         f"form no phrases; set {config.section}.phrases: 0")
     held = choose_held_out(read, config)
-    phrases = _count(read, np.searchsorted(read.sequence, held.units), np.flatnonzero(held.part == 0), config)
+    bounds = np.searchsorted(read.sequence, held.units)
+    phrases = _count(read, bounds, np.flatnonzero(held.part == 0), config)
+    counted = np.diff(read.sequence)[np.repeat(held.part == 0, np.diff(bounds))]     # lengths of counted sequences
     words, n_words = _Words(read.words), len(read.words)
     n_joined = np.zeros(0, dtype=np.int64)                # occurrences of each phrase
     counts = np.zeros(n_words, dtype=np.int64)
@@ -83,7 +85,8 @@ def _join_once(read_encoded: Callable[[], Encoded], config: PhrasesConfig, name:
     facts = {**read.facts, "tokens": out.n, "types": int((counts > 0).sum()),
              "phrases": read.facts.get("phrases", 0) + int((n_joined > 0).sum())}
     units = ends[np.searchsorted(read.sequence, held.units)]
-    line = _line(f"{name}: {config.section}.phrases: pass {number}", words.list, n_joined)
+    line = _line(f"{name}: {config.section}.phrases: pass {number}", words.list, n_joined,
+                 _dropped(phrases, counted, config))
     excess = [held.excess] if held.excess else []  # reported here, since later steps do not draw the parts again
     return Encoded(out.array(), ends, units, counts, words.list, facts, (*read.warnings, *excess, line),
                    held.part if held.part.any() else held.part[:0])
@@ -156,12 +159,23 @@ def _add(sums: np.ndarray, ids: np.ndarray, n: int) -> np.ndarray:
     return new
 
 
-def _line(prefix: str, words: list[str], n_joined: np.ndarray) -> str:
-    """Return the line about a pass: the number of phrases, and the most frequent ones."""
+def _dropped(phrases: Phrases, lengths: np.ndarray, config: PhrasesConfig) -> str:
+    """Return how many occurrences gensim dropped, and the remedy; empty without any. lengths: of the sequences."""
+    n = int(np.maximum(2 * lengths - 1, 0).sum())       # words, and pairs of neighbours
+    if not (n_dropped := n - sum(phrases.vocab.values())):
+        return ""
+    key = f"{config.section}.phrase_max_vocab_size"
+    return (f"{n_dropped:,} of {n:,} occurrences of words and pairs are not counted, because {key} is "
+            f"{phrases.max_vocab_size:,}; raise it")
+
+
+def _line(prefix: str, words: list[str], n_joined: np.ndarray, dropped: str) -> str:
+    """Return the line about a pass: the number of phrases, the most frequent ones, and `dropped`."""
     found = np.flatnonzero(n_joined)
     if not len(found):
-        return f"{prefix}: no pair scores above the threshold; lower phrase_threshold or phrase_min_count"
+        remedy = dropped or "lower phrase_threshold or phrase_min_count"
+        return f"{prefix}: no pair scores above the threshold; {remedy}"
     ranked = sorted((-int(n_joined[i]), words[i]) for i in found.tolist())[:N_REPORTED]
     frequent = ", ".join(f"{word} {-n:,}" for n, word in ranked)
     return (f"{prefix}: {len(found):,} phrase{'s' * (len(found) > 1)}, joined {int(n_joined.sum()):,} times, the most "
-            f"frequent: {frequent}")
+            f"frequent: {frequent}{'; ' * bool(dropped)}{dropped}")

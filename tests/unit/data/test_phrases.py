@@ -153,6 +153,24 @@ def test_each_pass_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture)
                                "phrase_min_count"]
 
 
+def test_dropped_counts_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path / "a.txt", LINES)
+    lost = gensim_counts(LINES, 10**6) - gensim_counts(LINES, 20)
+    assert lost > 0
+    dropped = (f"{lost:,} of 896 occurrences of words and pairs are not counted, because text.phrase_max_vocab_size is "
+               "20; raise it")
+    for threshold, message in ((0.01, "1 phrase, joined 130 times, the most frequent: new_york 130; "),
+                               (1e6, "no pair scores above the threshold; ")):
+        caplog.clear()
+        read(path, config_of(1, phrase_max_vocab_size=20, phrase_threshold=threshold))
+        assert caplog.messages == [f"t: text.phrases: pass 1: {message}{dropped}"]
+
+
+def gensim_counts(sentences: Sentences, max_vocab_size: int) -> int:
+    """Return the occurrences of words and pairs that gensim counts."""
+    return sum(Phrases(sentences, max_vocab_size=max_vocab_size).vocab.values())
+
+
 def test_ids_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", [["1", "2", "-3"]] * 9)
     with pytest.raises(DataError) as error:
