@@ -197,7 +197,13 @@ class Trainer:
     def _is_evaluation_due(self) -> bool:
         position, every = self.position, self.config.evaluate_every
         not_due = position.step % every if every else position.block
-        return position.step != position.evaluated and not (self._budget_used() < 1 and not_due)
+        is_due = not not_due or self._budget_used() >= 1 or self._needs_last_scores()
+        return position.step != position.evaluated and is_due
+
+    def _needs_last_scores(self) -> bool:
+        """Whether the last step was trained, and early stopping or a target not reached before needs its scores."""
+        is_needed = self.config.patience > 0 or (self.threshold is not None and not self.position.reached)
+        return is_needed and self.position.epoch >= self.config.epochs
 
     @staticmethod
     def _require_key(key: str, scores: dict[str, float]) -> None:

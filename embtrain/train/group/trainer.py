@@ -188,7 +188,7 @@ class GroupTrainer(Trainer):
     def _is_evaluation_due(self) -> bool:
         position, every = self.position, self.config.evaluate_every
         passed = position.step // every > position.evaluated // every if every else position.block == 0
-        return passed and position.step != position.evaluated
+        return (passed or self._needs_last_scores()) and position.step != position.evaluated
 
     def _evaluate_if_due(self, stop: Stop) -> None:
         """Evaluate in process 0, and take over what it has counted."""

@@ -241,6 +241,27 @@ def test_patience_left_does_not_stop_training(tmp_path: Path) -> None:
     assert fit(tmp_path, series(-3.0, -4.0, -2.0, -4.0, -1.0, -2.0), patience=2, epochs=6).run().step == 24
 
 
+@pytest.mark.parametrize("every", [3, 4, 5, 100])
+def test_patience_evaluates_the_last_step_once(tmp_path: Path, every: int) -> None:
+    """The best state is that of the last step, whether or not `evaluate_every` divides its number."""
+    at = fit(tmp_path, series(*range(-9, 0)), evaluate_every=every, patience=9).run()
+    steps = [x["step"] for x in lines(tmp_path, BETTER)]
+    assert steps == [*range(every, 8, every), 8] and at.best_step == 8
+    assert checkpoint.load(tmp_path / "best")["position"]["step"] == 8
+    again = fit(tmp_path, lambda: pytest.fail("evaluated again"), evaluate_every=every, patience=9)
+    again.load()
+    again.run()
+
+
+@pytest.mark.parametrize(("threshold", "steps"), [("-2.5", [6, 8]), ("-3.5", [6]), ("-1", [6, 8])])
+def test_target_is_evaluated_after_the_last_step_unless_reached(tmp_path: Path, threshold: str,
+                                                                steps: list[int]) -> None:
+    training = fit(tmp_path, series(-9.0, -3.0, -2.0), evaluate_every=6, track_until=f"{BETTER}>{threshold}")
+    reached = training.run().reached
+    assert [x["step"] for x in lines(tmp_path, BETTER)] == steps
+    assert reached.get("step") == {"-2.5": 8, "-3.5": 6, "-1": None}[threshold]
+
+
 def test_patience_without_a_metric_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^train\.patience: .*set train\.patience: 0$"):
         fit(tmp_path, lambda: {"x": 1.0}, patience=1).run()
