@@ -25,6 +25,7 @@ from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.checks.divergence_remedies import not_finite_error
 from embtrain.train.checks.target_metric import parse_threshold
+from embtrain.train.checks.warmup import warn_if_too_long
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
 from embtrain.train.engines.base import Examples, StepResult
@@ -54,6 +55,7 @@ class Trainer:
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
         self.folder, self.evaluate, self.position = folder, evaluate, Position()
         self.settings: Mapping[str, str] = {}   # that the run must keep, by dotted key; checkpoints record them
+        self.is_first = True     # of the processes of a group; it alone warns
         self.watched_metric, self.on_checkpoint = watched_metric, on_checkpoint
         self.optimizers = make_optimizers(model, loss, config)
         engine = choose.engine_class(config, model.task)
@@ -67,6 +69,8 @@ class Trainer:
         """Train from the current position to the end. Raises Stopped on a signal, UsageError for non-finite numbers."""
         position, epochs = self.position, self.config.epochs
         n = self.examples.n_blocks(min(position.epoch, epochs - 1), self.block_size)
+        if self.is_first and position.epoch < epochs:
+            warn_if_too_long(self.config, n * epochs)
         with Stop() as stop, Progress("training", n * epochs, "blocks", position.step) as progress:
             with contextlib.suppress(Stopped):  # raised again below, after saving
                 self._train(stop, progress)
@@ -243,9 +247,8 @@ class Trainer:
             "position": self.position.state_dict(),
             "settings": dict(self.settings),
         }
-        checkpoint.save(
-            self.folder / subfolder, self.position.step, state, 1 if subfolder == "best" else self.config.keep
-        )
+        n_kept = 1 if subfolder == "best" else self.config.keep
+        checkpoint.save(self.folder / subfolder, self.position.step, state, n_kept)
         if subfolder == "checkpoints":
             self.on_checkpoint(self.position.log_offset)
 
@@ -273,8 +276,7 @@ class Trainer:
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise StateMismatch(
                 f"{self.folder / subfolder}: its checkpoint belongs to another model, source, loss or optimizer than "
-                "config.yaml describes; restore the run's own config.yaml"
-            ) from error
+                "config.yaml describes; restore the run's own config.yaml") from error
         if subfolder == "checkpoints":
             self.position = position
             self.metrics.truncate(self.position.log_offset)

@@ -28,6 +28,7 @@ from embtrain.experiment.run.run import check
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import new_folder
 from embtrain.experiment.tasks import base as tasks
+from embtrain.train.checks.warmup import warn_if_too_long
 from embtrain.train.group import requirements, traffic
 from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.group.tiers import RowSchedule, counts_of
@@ -102,7 +103,9 @@ def plan(settings: Settings, group: ProcessGroup = SOLO, out: Path | None = None
     components.choose_device(settings.train.device)
     threads = components.use_threads(settings.train.threads)
     parts, estimate, per_block, exchange = profile(settings, group, folder)
-    n = parts.task.examples.n_blocks(0, parts.train.chunk or 1) * settings.train.epochs // group.size
+    n = parts.task.examples.n_blocks(0, parts.train.chunk or 1) * settings.train.epochs
+    if group.is_first:
+        warn_if_too_long(settings.train, n)
     return Plan(
         settings,
         parts.task.summary(),
@@ -111,7 +114,7 @@ def plan(settings: Settings, group: ProcessGroup = SOLO, out: Path | None = None
         list(parts.fused_blockers),
         estimate,
         threads,
-        n,
+        n // group.size,
         per_block,
         exchange,
         memory.describe_disk(settings, parts.problem, folder) if settings.train.tables != "memory" else "",

@@ -69,7 +69,7 @@ class GroupTrainer(Trainer):
                  on_checkpoint: Callable[[int], None] = lambda _: None, n_words: int = 0):
         super().__init__(model, source, loss, examples, config, folder, evaluate, known_positives, watched_metric,
                          on_checkpoint)
-        self.group, self.traffic, self.n_words = group, Traffic(), n_words
+        self.group, self.is_first, self.traffic, self.n_words = group, group.is_first, Traffic(), n_words
         self._source_states: list[dict[str, Any]] | None = None  # of processes 1, 2, …, while only process 0 works
         self._sync: TableSync | None = None
         self.sync_threads = torch.get_num_threads()   # of a synchronization; the result does not depend on them

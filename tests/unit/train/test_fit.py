@@ -160,6 +160,27 @@ def test_log_line_contains_what_source_and_loss_learned(tmp_path: Path) -> None:
     assert lines(tmp_path / "z")[-1]["loss/log_z/mean"] == training.loss.metrics()["log_z/mean"] != 0
 
 
+@pytest.mark.parametrize(("warmup", "blocks", "warning"), [
+    (7, 4, ""), (0, 0, ""),
+    (8, 4, "train.warmup: 8: the run has only 8 blocks, so it ends while the learning rate still rises to train.lr; "
+           "set at most 4, or raise train.epochs"),
+    (2000, 4, "train.warmup: 2,000: the run has only 8 blocks, so it ends while the learning rate still rises to "
+              "train.lr; set at most 4, or raise train.epochs")])
+def test_warmup_as_long_as_the_run_gives_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: int,
+                                                   blocks: int, warning: str) -> None:
+    training = fit(tmp_path, blocks=Blocks(blocks), warmup=warmup)
+    training.run()
+    assert caplog.messages == [warning] * bool(warning)
+    training.run()                                                      # nothing is left to train
+    assert caplog.messages == [warning] * bool(warning)
+
+
+def test_warmup_of_a_run_of_one_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fit(tmp_path, blocks=Blocks(1), epochs=1, warmup=3).run()
+    assert caplog.messages == ["train.warmup: 3: the run has only 1 block, so it ends while the learning rate still "
+                               "rises to train.lr; set 0, or raise train.epochs"]
+
+
 # -- evaluations, the target, patience --------------------------------------------------------------------------------
 
 

@@ -62,6 +62,18 @@ def test_two_processes_continue_a_run(place: Path) -> None:
     assert not (place / "second-2").exists()
 
 
+def test_the_last_step_is_evaluated_once_for_patience_and_one_process_warns(
+        place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainers = [trainer for _, trainer in simulated(
+        place, 2, "train.epochs=1", "train.patience=3", "train.evaluate_every=1000", "train.warmup=9999")]
+    log = (place / "simulated-2" / "metrics.jsonl").read_text().splitlines()
+    n = trainers[0].examples.n_blocks(0, 128)
+    assert [line["step"] for line in map(json.loads, log) if "valid/log_likelihood" in line] == [n]
+    assert {(trainer.position.best_step, trainer.position.evaluated) for trainer in trainers} == {(n, n)}
+    assert [text[:text.index(",", 20)] for text in caplog.messages] == [
+        f"train.warmup: 9,999: the run has only {n} blocks"]
+
+
 def test_settings_that_differ_end_in_one_line_of_process_0(place: Path) -> None:
     results = ends(fit(place, 2, "out", of_rank={1: ("--set", "train.lr=0.5")}))
     assert [code for code, _ in results] == [2, 2] and results[1][1] == ""
