@@ -253,11 +253,10 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
         rows = _score(folder, settings, trainer, parts, items)
         rows += _score_downstream(folder, settings)
         scoring.write_items(folder / "items.safetensors", items)
-        rows.append(trainers.time_row(position))
+        rows.append(trainers.time_row(trainer))
         rows += trainer.traffic.scores() if isinstance(trainer, GroupTrainer) else []
         rows += divergence.rows(parts, folder, rows, position)
-        rows += [Score("training", f"{key} to {settings.train.track_until}", value)
-                 for key, value in position.reached.items()]
+        rows += trainers.target_rows(position, settings.train.track_until)
         files.write_json(folder / "scores.json", [row._asdict() for row in rows])
         relay.write_scores(rows)
         report.write(folder)

@@ -22,6 +22,7 @@ from embtrain.experiment.tasks.base import Task, read_identity
 from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.words.start import start_from, start_table_from
+from embtrain.report.run.summary import STOPPED_EARLY
 from embtrain.train import growth
 from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.group.trainer import GroupTrainer
@@ -61,11 +62,31 @@ def train(trainer: Trainer, task: Task) -> Position:
     return position
 
 
-def time_row(position: Position) -> Score:
-    """The seconds of training; the CPU seconds and the blocks are in the note."""
+def time_row(trainer: Trainer) -> Score:
+    """The seconds of training; the note has the CPU seconds, the blocks, and what early stopping did."""
+    position = trainer.position
     cpu = f"{position.cpu_seconds:.0f}" if position.cpu_seconds >= 1 else f"{position.cpu_seconds:.2g}"
-    return Score("training", "seconds", round(position.seconds, 3), n=position.examples,
-                 note=f"{cpu} CPU-s, {position.step:,} block{'s' * (position.step != 1)}")
+    note = f"{cpu} CPU-s, {position.step:,} block{'s' * (position.step != 1)}"
+    if _is_stopped_early(trainer):
+        note += f", {STOPPED_EARLY}"
+    if trainer.config.patience and 0 < position.best_step < position.step:
+        note += f"; scores of block {position.best_step:,}"
+    return Score("training", "seconds", round(position.seconds, 3), n=position.examples, note=note)
+
+
+def _is_stopped_early(trainer: Trainer) -> bool:
+    """Whether early stopping left blocks of the run untrained."""
+    position, last = trainer.position, trainer.config.epochs - 1
+    if position.epoch > last or not 0 < trainer.config.patience <= position.evaluations_since_best:
+        return False
+    return position.epoch < last or position.block < trainer.examples.n_blocks(last, trainer.block_size)
+
+
+def target_rows(position: Position, target: str | None) -> list[Score]:
+    """The step and the seconds at which `train.track_until` was reached; a row without a value if it was not."""
+    if target and not position.reached:
+        return [Score("training", f"step to {target}", None, n=position.examples, note="not reached")]
+    return [Score("training", f"{key} to {target}", value) for key, value in position.reached.items()]
 
 
 def load_newest(folder: Path, trainer: Trainer) -> None:

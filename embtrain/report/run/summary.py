@@ -11,6 +11,7 @@ from embtrain.report.format import duration, interval, minus, number
 from embtrain.report.load.run import RunRecord
 
 PART = {"test": "the test part", "valid": "the validation part", "heldout": "held-out data"}
+STOPPED_EARLY = "stopped early"  # in the note of the row training/seconds
 MAIN_SCORES = 2  # benchmarks in the summary, in addition to the held-out measures
 
 
@@ -56,11 +57,16 @@ def _length(run: RunRecord) -> str:
     if not reached:
         return "no step was logged"
     lengths = [_epochs(reached["epoch"], epochs)] if "epoch" in reached and isinstance(epochs, int) else []
+    lengths += [STOPPED_EARLY] if _is_stopped_early(run.scores or []) else []
     lengths += [f"{reached['step']:,.0f} steps"]
     lengths += [f"{reached['examples']:,.0f} examples"] if "examples" in reached else []
     wall, cpu = reached.get("seconds"), reached.get("cpu_seconds")
     time = f" in {duration(wall)}" if wall is not None else ""
     return ", ".join(lengths) + time + (f" ({duration(cpu)} of CPU)" if cpu is not None else "")
+
+
+def _is_stopped_early(scores: list[Score]) -> bool:
+    return any((row.benchmark, row.metric) == ("training", "seconds") and STOPPED_EARLY in row.note for row in scores)
 
 
 def _epochs(done: float, planned: int) -> str:
