@@ -62,7 +62,7 @@ def content_hash(path: Path) -> str:
     if path.name != "manifest.json":
         return sha256(path)
     manifest = json.loads(path.read_text(encoding="utf-8"))
-    for entry in manifest["files"].values():
+    for entry in manifest.get("files", {}).values():       # the manifest of an unpacked archive has none
         entry.pop("state", None)
     return json.dumps(manifest)
 
