@@ -27,6 +27,9 @@ PAIRS = (("private-order", "private"), ("block64-order", "block64"), ("block64-o
          ("block64", "private-r0.05"), ("block64-order", "private-r0.05"), ("block64-order", "private-order-r0.05"),
          ("block64-r0.05", "private-r0.05"), ("block64-order-r0.05", "private-order-r0.05"),
          ("block64-order-r0.05", "block64-r0.05"), ("block64-order-r0.05", "private-r0.05"))
+# Comparisons of windows within and across lines: their windows and epochs.
+SEQUENCES = {"lines": ("within lines", "3"), "documents": ("across lines", "3"),
+             "lines-four-epochs": ("within lines", "4")}
 Values = Mapping[int, float]   # by seed
 
 
@@ -106,6 +109,24 @@ def vector_table() -> str:
             rows.append([f"`{text}`" if label == "u" else "", f"`{run}`" if label == "u" else "", label,
                          *(by[name] or _mean(base[name]) for name in base)])
     return table(["text", "run", "vectors", *BENCHMARKS.values(), "mean"], rows)
+
+
+def sequence_table() -> str:
+    """Return the means of windows within and across lines, and their differences from three and four epochs of lines."""
+    found = {comparison.name: Text(str(comparison.grid["corpus"]), [comparison]) for comparison in comparisons()
+             if comparison.name in SEQUENCES}
+    rows = []
+    for rate in found["lines"].labels:
+        first, last = (found[name].means(rate) for name in ("lines", "lines-four-epochs"))
+        for name, (windows, epochs) in SEQUENCES.items():
+            text = found[name]
+            rows.append([f"`{rate}`", windows, epochs,
+                         *(_mean(text.values(f"{benchmark}/spearman", rate)) for benchmark in BENCHMARKS),
+                         "" if name == "lines" else _interval(text.means(rate), first),
+                         _interval(text.means(rate), last) if name == "documents" else "",
+                         f"{statistics.fmean(text.values(CPU, rate).values()):.0f}"])
+    return table(["rate", "windows", "epochs", *BENCHMARKS.values(), "mean, less three epochs within lines",
+                  "less four", "CPU seconds"], rows)
 
 
 def _values(rows: Mapping[int, Mapping[str, Any]], name: str) -> Values:
