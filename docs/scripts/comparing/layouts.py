@@ -112,7 +112,7 @@ def vector_table() -> str:
 
 
 def sequence_table() -> str:
-    """Return the means of windows within and across lines, and their differences from three and four epochs of lines."""
+    """Return the means of windows within and across lines, and what they gain on three and four epochs of lines."""
     found = {comparison.name: Text(str(comparison.grid["corpus"]), [comparison]) for comparison in comparisons()
              if comparison.name in SEQUENCES}
     rows = []
