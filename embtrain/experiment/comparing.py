@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+from embtrain.common.config.arguments import number_of_at_least, whole_number
 from embtrain.common.errors import UsageError
 from embtrain.experiment.api import Sets, corpus_argument, folder_argument, sets_argument
 from embtrain.experiment.comparison import compare as comparing
@@ -48,9 +48,9 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
     a KeyboardInterrupt; SIGTERM raises Stopped.
     """
     if parallel is not None:
-        _check_number("parallel", parallel, Integral, 1)
-    _check_number("threads", threads, Integral, 0)
-    _check_number("lease_seconds", lease_seconds, Real, 1)
+        whole_number("parallel", parallel, 1)
+    whole_number("threads", threads)
+    number_of_at_least("lease_seconds", lease_seconds, 1)
     if executor is not None and (isinstance(executor, type) or not callable(getattr(executor, "submit", None))):
         raise UsageError(f"executor: {executor!r}: should be an object with a method `submit`, for example "
                          "ProcessPoolExecutor()")
@@ -71,11 +71,6 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
     sharing = Sharing(lease_seconds, executor is not None, executor) if join or executor is not None else ALONE
     return comparing.compare(comparing.read_grid(grid, None if config is None else Path(config), folder), folder,
                              parallel, threads, sharing=sharing)
-
-
-def _check_number(name: str, number: Any, kind: Any, least: int) -> None:
-    if not (isinstance(number, kind) and number >= least):
-        raise UsageError(f"{name}: {number!r}: should be a {'whole ' * (kind is Integral)}number of at least {least}")
 
 
 def _names(names: Names | None, key: str) -> list[str] | None:

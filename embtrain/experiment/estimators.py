@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from embtrain.common import progress
 from embtrain.common.config import as_sets
+from embtrain.common.config.arguments import whole_number
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.storage.token_lists import is_token
 from embtrain.experiment import resolve
@@ -125,12 +125,13 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         if not self.tau > 0:
             raise ValueError(f"tau: should be a number above 0, got {self.tau!r}")
-        n: Any = self.n_components
-        if not (isinstance(n, Integral) and int(n) >= 1):
-            raise ValueError(f"n_components: should be a whole number of at least 1, got {n!r}")
+        try:
+            features = whole_number("n_components", self.n_components, 1)
+        except UsageError as error:  # scikit-learn's checks of estimators expect ValueError
+            raise ValueError(str(error)) from None
         if self.directions not in ("plain", "orthogonal", "structured"):
             raise ValueError(f"directions: should be plain, orthogonal or structured, got {self.directions!r}")
-        config = RffConfig(source="rff", features=self.n_components, directions=self.directions)
+        config = RffConfig(source="rff", features=features, directions=self.directions)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         map_ = FourierMap(config, X.shape[1], torch.Generator().manual_seed(seed), "cpu")
         self.directions_ = map_.w.w.numpy()

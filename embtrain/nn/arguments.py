@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import operator
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -20,7 +19,6 @@ from torch.nn.parameter import is_lazy
 
 from embtrain.common.errors import UsageError
 
-MAX_INTEGER = 2**63 - 1  # of int64
 MAX_SEED = 2**64 - 1     # of torch.Generator
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -33,20 +31,6 @@ def type_of(value: Any) -> str:
         return "None" if value is None else f"the class {value.__name__}"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def whole_number(name: str, value: Any, low: int | None = 0, high: int = MAX_INTEGER) -> int:
-    """Return an integer of Python, NumPy or a tensor as int, if it is in low..high. low: None: no limit."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or (low is not None and number < low):
-        limit = "" if low is None else f" of at least {low}"
-        raise UsageError(f"{name}: {value!r}: should be a whole number{limit}")
-    if number > high:
-        raise UsageError(f"{name}: {value!r}: should be at most {high}")
-    return number
 
 
 def truth(name: str, value: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from embtrain.common.config.arguments import whole_number
 from embtrain.common.config.layers import Layer
 from embtrain.common.config.tree import build
 from embtrain.common.errors import UsageError
@@ -25,7 +26,7 @@ from embtrain.common.types import LossInput, LossOutput, Negatives, ProblemSpec,
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
-from embtrain.nn.arguments import MAX_SEED, in_arguments, of_type, one_of, truth, whole_number
+from embtrain.nn.arguments import MAX_SEED, in_arguments, of_type, one_of, truth
 from embtrain.nn.candidates import Candidates, as_draw
 from embtrain.nn.rows import (
     BatchPositives,

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from embtrain.common.config.arguments import whole_number
 from embtrain.common.config.layers import Layer
 from embtrain.common.config.tree import build
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.nn.arguments import dense_tensor, in_arguments, of_type, one_of, type_of, whole_number
+from embtrain.nn.arguments import dense_tensor, in_arguments, of_type, one_of, type_of
 
 FIRST_REBUILD = 1024  # counted targets before the first rebuild
 # Values of `share` and of the key that they set; None: chosen by the source

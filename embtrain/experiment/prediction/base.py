@@ -6,13 +6,13 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from embtrain.common import registry
+from embtrain.common.config.arguments import whole_number
 from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.common.types import Batch
 from embtrain.data.storage.containers import Source
@@ -87,9 +87,8 @@ class Predictor:
 
     def __init__(self, components: Components, top: int | None, hide_known: bool):
         """top: answers for each query; None: DEFAULT_TOP. UsageError for an option that is wrong or does not apply."""
-        given: Any = top
-        if given is not None and not (isinstance(given, Integral) and int(given) >= 1):
-            raise UsageError(f"--top: {given!r}: should be a whole number of at least 1")
+        if top is not None:
+            top = whole_number("--top", top, 1)
         if top is not None and self.has_one_answer:
             raise UsageError(f"--top: {top}: a run of {self.name} has one answer for each query; remove the option")
         if hide_known and not self.can_hide_known:

@@ -16,10 +16,11 @@ from torch.utils.data import get_worker_info
 
 from embtrain.common import shipped
 from embtrain.common.config import Layer, build, read_yaml
+from embtrain.common.config.arguments import whole_number
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives import base as negatives
-from embtrain.nn.arguments import MAX_SEED, whole_number
+from embtrain.nn.arguments import MAX_SEED
 from embtrain.nn.pykeen.queries import PykeenQueries, Side, check_triples
 from embtrain.nn.pykeen.view import Connection, PykeenView
 from embtrain.train.engines.draws import costs_for_source

@@ -43,7 +43,8 @@ def test_inner_products_are_the_weights_of_a_softmax(directions: str) -> None:
 
 @pytest.mark.parametrize(("keys", "says"), [
     ({"tau": 0.0}, "tau"), ({"directions": "round"}, "directions"), *[
-        ({"n_components": n}, "n_components: should be a whole number of at least 1") for n in (0, -1, "x", 1.5)]])
+        ({"n_components": n}, f"n_components: {n!r}: should be a whole number of at least 1")
+        for n in (0, -1, "x", 1.5)]])
 def test_invalid_settings_are_rejected(keys: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         RandomFourierSoftmaxFeatures(**keys).fit(np.ones((3, 2)))
