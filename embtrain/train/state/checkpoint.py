@@ -28,6 +28,7 @@ from embtrain.train.state import serialize
 
 FORMAT = 1
 MAX_MANIFEST = 16 << 20  # bytes
+TRIES = 10               # to read the newest checkpoint of a run in training
 LARGE = ("model", "optimizers")  # parts of a state whose values are copied into existing tensors when it is loaded
 _MANIFEST = re.compile(r"step-([0-9]{10,})\.json")
 _TENSORS = re.compile(r"step-([0-9]{10,})(-again)?\.safetensors")
@@ -87,6 +88,7 @@ def latest(folder: Path) -> Path:
 def load(where: Path, in_memory: bool = True) -> dict:
     """Load the state of one checkpoint: a manifest's path, or the newest complete one of a folder. Raises DataError.
 
+    The newest is found again if a process that trains the run has saved meanwhile and deleted the one that was read.
     in_memory: False leaves the tensors of the model and the optimizers in the file, to be copied from there. The file
     must not change meanwhile.
     """
@@ -95,6 +97,13 @@ def load(where: Path, in_memory: bool = True) -> dict:
         is_file = where.is_file()
     if is_file:
         return _read(where, _verified(where), in_memory)
+    for _ in range(TRIES - 1):
+        names = _names(where)
+        try:
+            return _read(*_latest(where), in_memory)
+        except DataError:
+            if _names(where) == names:
+                raise
     return _read(*_latest(where), in_memory)
 
 
@@ -114,16 +123,21 @@ def _latest(folder: Path) -> tuple[Path, _Manifest]:
         try:
             return path, _verified(path)
         except DataError as error:
-            _log.warning("%s; trying the previous checkpoint", error)
+            if path.exists():  # else the process that trains the run has deleted it
+                _log.warning("%s; trying the previous checkpoint", error)
     raise DataError(f"{folder}: there is no complete checkpoint; expected a pair step-0000000001.json and .safetensors")
 
 
 def _manifests(folder: Path) -> list[Path]:
     """Paths of all manifests, newest first, not yet verified."""
-    with _reading(folder):
-        names = os.listdir(folder) if folder.is_dir() else []
-    by_step = [(int(match[1]), name) for name in names if (match := _MANIFEST.fullmatch(name))]
+    by_step = [(int(match[1]), name) for name in _names(folder) if (match := _MANIFEST.fullmatch(name))]
     return [folder / name for step, name in sorted(by_step, reverse=True) if name == f"step-{step:010d}.json"]
+
+
+def _names(folder: Path) -> set[str]:
+    """The files of a folder; none if it does not exist."""
+    with _reading(folder):
+        return set(os.listdir(folder)) if folder.is_dir() else set()
 
 
 def _tensor_files(manifest: Path) -> tuple[str, str]:
@@ -239,7 +253,8 @@ def _read(path: Path, manifest: _Manifest, in_memory: bool) -> dict:
     tensors = path.with_name(manifest.file)
     if in_memory and manifest.bytes > (memory := machine.total()):
         raise ResourceError(f"{tensors}: {manifest.bytes:,} bytes do not fit into this machine's {memory:,} of memory")
-    return serialize.decode(manifest.state, tensors, () if in_memory else LARGE)
+    with _reading(tensors):
+        return serialize.decode(manifest.state, tensors, () if in_memory else LARGE)
 
 
 def _seal(body: dict) -> str:

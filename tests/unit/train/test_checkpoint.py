@@ -114,6 +114,26 @@ def test_damaged_checkpoint_is_skipped(tmp_path: Path, caplog: pytest.LogCapture
     assert "\n" not in str(error.value)
 
 
+def test_the_newest_checkpoint_is_read_while_training_replaces_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                  caplog: pytest.LogCaptureFixture) -> None:
+    """The process that trains keeps one checkpoint: it deletes the one that is being read."""
+    save(tmp_path, 1, {"lr": 1.0}, 1)
+    verified, steps = checkpoint._verified, iter([2, 3])
+
+    def slowly(path: Path) -> Any:
+        for step in steps:
+            if step == 2:
+                save(tmp_path, step, {"lr": float(step)}, 1)
+                break                                     # before the manifest is read
+            manifest = verified(path)
+            save(tmp_path, step, {"lr": float(step)}, 1)  # after it was read, before the tensors are
+            return manifest
+        return verified(path)
+
+    monkeypatch.setattr(checkpoint, "_verified", slowly)
+    assert load(tmp_path) == {"lr": 3.0} and not caplog.records
+
+
 def test_missing_checkpoint_is_an_error(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(DataError, match="no complete checkpoint") as error:
