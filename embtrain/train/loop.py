@@ -14,9 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import BaseModel
-from torch import Tensor
 
 from embtrain.common.errors import Stopped, UsageError
 from embtrain.common.progress import Progress
@@ -24,6 +22,7 @@ from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.checks.divergence_remedies import not_finite_error
+from embtrain.train.checks.finite import is_finite
 from embtrain.train.checks.target_metric import parse_threshold
 from embtrain.train.checks.warmup import warn_if_too_long
 from embtrain.train.config import TrainConfig
@@ -54,6 +53,7 @@ class Trainer:
                  watched_metric: str = "valid/log_likelihood", on_checkpoint: Callable[[int], None] = lambda _: None):
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
         self.folder, self.evaluate, self.position = folder, evaluate, Position()
+        self.n_blocks = 0        # of the current epoch
         self.settings: Mapping[str, str] = {}   # that the run must keep, by dotted key; checkpoints record them
         self.is_first = True     # of the processes of a group; it alone warns
         self.watched_metric, self.on_checkpoint = watched_metric, on_checkpoint
@@ -68,7 +68,7 @@ class Trainer:
     def run(self) -> Position:
         """Train from the current position to the end. Raises Stopped on a signal, UsageError for non-finite numbers."""
         position, epochs = self.position, self.config.epochs
-        n = self.examples.n_blocks(min(position.epoch, epochs - 1), self.block_size)
+        self.n_blocks = n = self.examples.n_blocks(min(position.epoch, epochs - 1), self.block_size)
         if self.is_first and position.epoch < epochs:
             warn_if_too_long(self.config, n * epochs)
         with Stop() as stop, Progress("training", n * epochs, "blocks", position.step) as progress:
@@ -92,10 +92,10 @@ class Trainer:
                 self._require_key(self.threshold[0], self.evaluate())  # before training, not an hour later
         while True:
             self._evaluate_if_due(stop)  # after an epoch, or due since a signal
-            if position.epoch >= config.epochs or self._should_stop():
+            if self.has_ended():
                 return
             with stop.interruptible():
-                n = self.examples.n_blocks(position.epoch, self.block_size)
+                self.n_blocks = n = self.examples.n_blocks(position.epoch, self.block_size)
             if position.block == 0:
                 self.source.on_epoch_start(self.step.view)
             for block in self.read_blocks(position.epoch, self.block_size, position.block, config.shuffle):
@@ -130,6 +130,7 @@ class Trainer:
         except (RuntimeError, ValueError, IndexError, OverflowError):
             self._require_finite()
             raise
+
     # -- periodic work ---------------------------------------------------------------------------------------------
 
     def _set_rate(self, progress: float) -> None:
@@ -178,12 +179,11 @@ class Trainer:
         self._require_finite()
         with stop.interruptible():
             scores = self.evaluate()
-        if self.threshold is not None and not position.reached:
+        if self.threshold is not None:
             key, passes = self.threshold
             self._require_key(key, scores)
             if passes(scores[key]):
-                position.reached = {"step": position.step, "seconds": position.seconds,
-                                    "cpu_seconds": position.cpu_seconds}
+                position.reached = self.config.track_until
         self.metrics.append(self._progress_fields() | scores)
         position.evaluated = position.step
         if self.config.patience:
@@ -206,13 +206,17 @@ class Trainer:
 
     def _needs_last_scores(self) -> bool:
         """Whether the last step was trained, and early stopping or a target not reached before needs its scores."""
-        is_needed = self.config.patience > 0 or (self.threshold is not None and not self.position.reached)
+        is_needed = self.config.patience > 0 or self.config.track_until not in (None, self.position.reached)
         return is_needed and self.position.epoch >= self.config.epochs
 
     @staticmethod
     def _require_key(key: str, scores: dict[str, float]) -> None:
         if key not in scores:
             raise UsageError(f"train.track_until: no evaluation gives {key!r}; there are: {', '.join(sorted(scores))}")
+
+    def has_ended(self) -> bool:
+        """Whether no step is left to train."""
+        return self.position.epoch >= self.config.epochs or self._should_stop()
 
     def _should_stop(self) -> bool:
         """Whether training ends before its last epoch."""
@@ -224,7 +228,8 @@ class Trainer:
 
     def _progress_fields(self) -> dict[str, Any]:
         position = self.position
-        return {"step": position.step, "epoch": position.epoch, "examples": position.examples,
+        epoch = position.epoch + (0 < position.block == self.n_blocks)
+        return {"step": position.step, "epoch": epoch, "examples": position.examples,
                 "seconds": round(position.seconds, 3), "cpu_seconds": round(position.cpu_seconds, 3)}
 
     # -- state ----------------------------------------------------------------------------------------------------
@@ -282,19 +287,3 @@ class Trainer:
             self.metrics.truncate(self.position.log_offset)
             if position.best_step == position.step > 0:
                 self.save("best")     # the run was killed between the two saves
-
-
-def is_finite(state: Any) -> bool:
-    """Whether all numbers in the tensors of a nested state are finite."""
-    if isinstance(state, Tensor):
-        # The sum is not finite if one number is not; torch.isfinite would need three times the table's memory.
-        return not state.is_floating_point() or math.isfinite(float(state.sum())) or _is_finite_in_double(state)
-    if isinstance(state, Mapping):
-        return all(map(is_finite, state.values()))
-    return not isinstance(state, list | tuple) or all(map(is_finite, state))
-
-
-def _is_finite_in_double(x: Tensor) -> bool:
-    """Whether all numbers of a tensor are finite, also if the sum overflows its type. Its pieces take little memory."""
-    pieces = x.split(1 << 16) if x.ndim else (x,)
-    return all(math.isfinite(float(piece.sum(dtype=torch.float64))) for piece in pieces)

@@ -117,7 +117,6 @@ def state(folder: Path) -> dict[str, Any]:
     loaded = checkpoint.load(folder / "checkpoints")
     for key in ("seconds", "cpu_seconds", "log_offset"):
         del loaded["position"][key]
-    loaded["position"]["reached"] = loaded["position"]["reached"].get("step")
     return loaded
 
 

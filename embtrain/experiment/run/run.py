@@ -53,7 +53,6 @@ from embtrain.train.checks.target_metric import parse_threshold
 from embtrain.train.engines import choose
 from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.group.trainer import GroupTrainer
-from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
 from embtrain.train.state.signals import protect_caller
 from embtrain.train.state.sink_relay import Relay
@@ -202,17 +201,15 @@ def resume(folder: Path) -> Run:
 def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
     """Re-evaluate a run at its last state, or its best state if it was trained with patience.
 
-    If `sets` overrides evaluation keys, the run folder is left unchanged. DataError if nothing was trained yet.
+    The run folder is left unchanged, because another process may be training the run. DataError if nothing was trained
+    yet. sets: overrides of evaluation keys.
     """
     settings, parts, has_started, _ = reopen(folder, run_settings.from_run(folder, sets))
     if not has_started:
         raise DataError(f"{folder}: has not been trained yet; {files.resume_command(folder)}")
-    trainer = trainers.build(folder, parts)
-    trainers.load_newest(folder, trainer)
-    if not sets:
-        return _score(folder, settings, trainer, parts, {})
+    stored.restore(folder, settings, parts)
+    trainers.warn_of_other_code(folder)
     with tempfile.TemporaryDirectory() as scratch:
-        trainers.load_best(folder, settings, trainer)
         return parts.task.score_run(parts, Path(scratch), {})
 
 
@@ -246,29 +243,25 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
             trainer.save()
         else:
             trainers.load_newest(folder, trainer)
+            trainers.remove_results(folder, trainer)
         items: scoring.Items = {}
         position = trainers.train(trainer, parts.task)
         if not group.is_first:
             return Run(folder)
-        rows = _score(folder, settings, trainer, parts, items)
+        trainers.load_best(folder, settings, trainer)
+        machine.release_free_memory()  # freed blocks of training are too fragmented for scoring
+        rows = parts.task.score_run(parts, folder, items)
+        answers.write(folder, parts)
         rows += _score_downstream(folder, settings)
         scoring.write_items(folder / "items.safetensors", items)
         rows.append(trainers.time_row(trainer))
         rows += trainer.traffic.scores() if isinstance(trainer, GroupTrainer) else []
         rows += divergence.rows(parts, folder, rows, position)
-        rows += trainers.target_rows(position, settings.train.track_until)
+        rows += trainers.target_rows(trainer)
         files.write_json(folder / "scores.json", [row._asdict() for row in rows])
         relay.write_scores(rows)
         report.write(folder)
     return Run(folder)
-
-
-def _score(folder: Path, settings: Settings, trainer: Trainer, parts: Components, items: scoring.Items) -> list[Score]:
-    trainers.load_best(folder, settings, trainer)
-    machine.release_free_memory()  # freed blocks of training are too fragmented for scoring
-    rows = parts.task.score_run(parts, folder, items)
-    answers.write(folder, parts)
-    return rows
 
 
 def _score_downstream(folder: Path, settings: Settings) -> list[Score]:

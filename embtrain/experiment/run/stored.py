@@ -75,7 +75,7 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
         task = tasks.find(settings).from_run_folder(settings, folder)
         problem = _problem(folder, settings, task, arrays)
         parts = components.build(_without_file(settings), task, problem, observed=False, folder=folder)
-    _restore(folder, settings, parts)
+    restore(folder, settings, parts)
     parts.model.eval()
     return parts
 
@@ -113,7 +113,7 @@ def open_translator(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[
     components.use_threads(settings.train.threads)
     task = TranslationTask.from_run_folder(settings, folder)
     parts = components.build(settings, task)
-    _restore(folder, settings, parts)
+    restore(folder, settings, parts)
     return parts, task
 
 
@@ -123,7 +123,7 @@ def load_state(folder: Path, settings: Settings) -> dict[str, Any]:
     return checkpoint.load(folder / ("best" if best else "checkpoints"), settings.train.tables == "memory")
 
 
-def _restore(folder: Path, settings: Settings, parts: Components) -> None:
+def restore(folder: Path, settings: Settings, parts: Components) -> None:
     """Load the parameters of a run from its last checkpoint, or from its best one. DataError if they do not match."""
     state = load_state(folder, settings)
     try:

@@ -24,13 +24,20 @@ from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.words.start import start_from, start_table_from
 from embtrain.report.run.summary import STOPPED_EARLY
 from embtrain.train import growth
+from embtrain.train.checks.target_metric import first_passing
 from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.group.trainer import GroupTrainer
 from embtrain.train.loop import Trainer
 from embtrain.train.state.checkpoint import StateMismatch
+from embtrain.train.state.metrics_log import read
 from embtrain.train.state.position import Position
 
 _log = logging.getLogger("embtrain")
+
+# Files that a run writes at its end. scores.json is the first: without it the run is not finished.
+RESULTS = ("scores.json", "report.html", "report.md", "report.tex", "items.safetensors", "answers.json",
+           "examples.json", "neighbours.json", "drift.json", "vectors.safetensors", "relations.safetensors",
+           "subwords.safetensors", "valid.translations.txt", "test.translations.txt")
 
 
 def build(folder: Path, parts: Components, on_checkpoint: Callable[[int], None] = lambda _: None,
@@ -82,11 +89,23 @@ def _is_stopped_early(trainer: Trainer) -> bool:
     return position.epoch < last or position.block < trainer.examples.n_blocks(last, trainer.block_size)
 
 
-def target_rows(position: Position, target: str | None) -> list[Score]:
-    """The step and the seconds at which `train.track_until` was reached; a row without a value if it was not."""
-    if target and not position.reached:
-        return [Score("training", f"step to {target}", None, n=position.examples, note="not reached")]
-    return [Score("training", f"{key} to {target}", value) for key, value in position.reached.items()]
+def target_rows(trainer: Trainer) -> list[Score]:
+    """The step and the seconds at which `train.track_until` was reached; a row without a value if it was not.
+
+    They are read from the log, because the target can be changed before the run is resumed.
+    """
+    if (target := trainer.config.track_until) is None:
+        return []
+    if (line := first_passing(target, read(trainer.metrics.path))) is None:
+        return [Score("training", f"step to {target}", None, n=trainer.position.examples, note="not reached")]
+    return [Score("training", f"{key} to {target}", line[key]) for key in ("step", "seconds", "cpu_seconds")]
+
+
+def remove_results(folder: Path, trainer: Trainer) -> None:
+    """Remove the results of an earlier end if the run is trained further: they are those of fewer steps."""
+    if not trainer.has_ended():
+        for name in RESULTS:
+            (folder / name).unlink(missing_ok=True)
 
 
 def load_newest(folder: Path, trainer: Trainer) -> None:
@@ -99,7 +118,12 @@ def load_newest(folder: Path, trainer: Trainer) -> None:
             raise
         raise DataError(f"{folder}: its checkpoint does not fit this version: {code_change}; resume with that version, "
                         "or train again with another --out") from error
-    if code_change:
+    warn_of_other_code(folder)
+
+
+def warn_of_other_code(folder: Path) -> None:
+    """Warn if another version of the code started the run."""
+    if code_change := provenance.code_difference(folder):
         _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, code_change)
 
 

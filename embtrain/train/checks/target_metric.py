@@ -1,13 +1,14 @@
 """Parses train.track_until: a metric and a threshold, for example 'valid/log_likelihood>-7'.
 
-The training loop uses it to record the first evaluation at which the metric has passed the threshold, with the step and
-seconds up to then; a report compares these times. Training goes on to its end.
+A report compares the steps and seconds up to the first evaluation at which the metric has passed the threshold.
+Training goes on to its end.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from embtrain.common.errors import UsageError
 
@@ -29,6 +30,12 @@ def parse_threshold(text: str) -> tuple[str, Callable[[float], bool]]:
                 break
             return metric.strip(), _above(threshold) if sign == ">" else _below(threshold)
     raise UsageError(f"train.track_until: {text!r} is not a comparison; write e.g. 'valid/log_likelihood>-7'")
+
+
+def first_passing(target: str, lines: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the first line of metrics.jsonl whose metric has passed the threshold; None if none has."""
+    key, passes = parse_threshold(target)
+    return next((line for line in lines if isinstance(value := line.get(key), int | float) and passes(value)), None)
 
 
 def _above(threshold: float) -> Callable[[float], bool]:

@@ -97,9 +97,9 @@ class GroupTrainer(Trainer):
             group.from_first(lambda: self._check_threshold(stop), stop)
         while True:
             self._evaluate_if_due(stop)
-            if position.epoch >= config.epochs or self._should_stop():
+            if self.has_ended():
                 return
-            n = self.examples.n_blocks(position.epoch, self.block_size)
+            self.n_blocks = n = self.examples.n_blocks(position.epoch, self.block_size)
             if position.block == 0:
                 self.source.on_epoch_start(self.step.view)
             while position.block < n:

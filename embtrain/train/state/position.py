@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 _STORED_AS = {"evaluations_since_best": "waited"}  # fields that checkpoints store under an older name
@@ -24,7 +24,7 @@ class Position:
     best_step: int = 0            # its step
     evaluations_since_best: int = 0
     evaluated: int = 0            # step of the last evaluation
-    reached: dict[str, float] = field(default_factory=dict)  # step and seconds at which train.track_until was reached
+    reached: str | None = None    # the train.track_until that an evaluation has passed
     log_offset: int = 0
     first_loss: float | None = None  # mean loss of the first block
 

@@ -11,7 +11,6 @@ from helpers.runs import cache, metric_rows  # noqa: F401
 from embtrain import experiment
 from embtrain.common.types import Score
 from embtrain.experiment import Run
-from embtrain.experiment.run import trainer as trainers
 from embtrain.experiment.tasks.windows import WindowsTask
 
 TARGET = "valid/log_likelihood>-0.001"
@@ -99,7 +98,6 @@ def test_a_target_is_reached_at_the_last_step(text: Path, tmp_path: Path, monkey
 
 def test_rows_of_a_run_without_a_target(text: Path, tmp_path: Path) -> None:
     run = experiment.fit(settings(text), tmp_path / "run")
-    assert trainers.target_rows(trainers.Position(), None) == []
     assert [row.metric for row in run.scores if row.benchmark == "training"] == ["seconds"]
 
 

@@ -16,7 +16,9 @@ from embtrain import experiment
 from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.files import lock_folder
 from embtrain.experiment import Run, Settings
-from embtrain.experiment.run import components, started
+from embtrain.experiment.continuation import continue_run
+from embtrain.experiment.run import components, started, trainer as trainers
+from embtrain.experiment.run.run import rescore
 from embtrain.train.engines.autograd import Step
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
@@ -257,6 +259,45 @@ def test_epochs_can_be_added(stopped: tuple[Path, Path]) -> None:
     edit(stopped[0] / "config.yaml", "epochs: 3", "epochs: 5")
     experiment.resume(stopped[0])
     assert metric_rows(stopped[0])[-1]["epoch"] == 5
+
+
+def test_results_of_an_earlier_end_are_removed_when_a_run_is_trained_further(text: Path, tmp_path: Path) -> None:
+    experiment.fit(settings(text), tmp_path / "run")
+    edit(tmp_path / "run" / "config.yaml", "epochs: 3", "epochs: 5")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        stop_at(2, patch)
+        experiment.resume(tmp_path / "run")
+    assert [name for name in trainers.RESULTS if (tmp_path / "run" / name).exists()] == []
+    with pytest.raises(DataError, match="has not finished"):
+        continue_run(tmp_path / "run", text)
+    experiment.resume(tmp_path / "run")
+    assert metric_rows(tmp_path / "run")[-1]["epoch"] == 5 and (tmp_path / "run" / "vectors.safetensors").exists()
+
+
+@pytest.mark.parametrize(("target", "at"), [("-9.0", 0), ("-0.001", None)])
+def test_a_target_changed_before_a_resume_is_looked_up_in_the_log(text: Path, tmp_path: Path, target: str,
+                                                                  at: int | None) -> None:
+    """The run has already passed the first target. at: the number of the evaluation that passed the new one."""
+    run = experiment.fit(settings(text, "a target"), tmp_path / "a")
+    config = tmp_path / "a" / "config.yaml"
+    edit(config, "log_likelihood>-3.8", f"log_likelihood>{target}")
+    edit(config, "epochs: 3", "epochs: 4")
+    rows = {row.metric: row.value for row in run.resume().scores if " to " in row.metric}
+    logged = [x for x in read(tmp_path / "a" / "metrics.jsonl") if "valid/log_likelihood" in x]
+    assert len(logged) == 4 and rows[f"step to valid/log_likelihood>{target}"] == (
+        None if at is None else logged[at]["step"])
+
+
+def test_an_evaluation_leaves_a_run_in_training_unchanged(text: Path, tmp_path: Path) -> None:
+    """Its log has lines after the last checkpoint."""
+    experiment.fit(settings(text), tmp_path / "run")
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as log:
+        log.write('{"step": 1000}\n')
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with lock_folder(tmp_path / "run", "held"):
+        rows = rescore(tmp_path / "run")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert rows == [row for row in Run(tmp_path / "run").scores if row.benchmark != "training"]
 
 
 @pytest.mark.parametrize(("trained", "other"), [("autograd", "fused"), ("fused", "autograd")])

@@ -20,9 +20,11 @@ from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
 from embtrain.models.words.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
+from embtrain.train.checks.finite import is_finite
+from embtrain.train.checks.target_metric import first_passing, parse_threshold
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import clip_gradients
-from embtrain.train.loop import Trainer, is_finite, parse_threshold
+from embtrain.train.loop import Trainer
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
 
@@ -131,7 +133,7 @@ def test_rate_of_the_last_block_updates_the_tables(tmp_path: Path) -> None:
 def test_log_lines_at_intervals_and_at_the_end_of_each_epoch(tmp_path: Path) -> None:
     at = fit(tmp_path, log_every=3).run()
     result = lines(tmp_path)
-    assert [(x["step"], x["epoch"], x["examples"]) for x in result] == [(3, 0, 18), (4, 0, 24), (6, 1, 36), (8, 1, 48)]
+    assert [(x["step"], x["epoch"], x["examples"]) for x in result] == [(3, 0, 18), (4, 1, 24), (6, 1, 36), (8, 2, 48)]
     assert (at.step, at.examples, at.epoch) == (8, 48, 2)
     clock = [x["seconds"] for x in result]
     assert clock == sorted(clock) and all(x["cpu_seconds"] >= 0 for x in result)
@@ -277,10 +279,8 @@ def test_patience_evaluates_the_last_step_once(tmp_path: Path, every: int) -> No
 @pytest.mark.parametrize(("threshold", "steps"), [("-2.5", [6, 8]), ("-3.5", [6]), ("-1", [6, 8])])
 def test_target_is_evaluated_after_the_last_step_unless_reached(tmp_path: Path, threshold: str,
                                                                 steps: list[int]) -> None:
-    training = fit(tmp_path, series(-9.0, -3.0, -2.0), evaluate_every=6, track_until=f"{BETTER}>{threshold}")
-    reached = training.run().reached
+    fit(tmp_path, series(-9.0, -3.0, -2.0), evaluate_every=6, track_until=f"{BETTER}>{threshold}").run()
     assert [x["step"] for x in lines(tmp_path, BETTER)] == steps
-    assert reached.get("step") == {"-2.5": 8, "-3.5": 6, "-1": None}[threshold]
 
 
 def test_patience_without_a_metric_is_an_error(tmp_path: Path) -> None:
@@ -294,15 +294,35 @@ def test_patience_without_a_metric_is_an_error(tmp_path: Path) -> None:
 def test_first_time_the_target_is_reached_is_reported(tmp_path: Path, text: str, step: int | None) -> None:
     # the first evaluation that sees the keys
     training = fit(tmp_path, series(-9.0, -3.0, -2.0, -1.0), track_until=text, epochs=3)
-    reached = training.run().reached
-    assert reached.get("step") == step
-    if step is not None:
-        line = lines(tmp_path, BETTER)[step // 4 - 1]
-        assert round(reached["seconds"], 3) == line["seconds"]
-        assert round(reached["cpu_seconds"], 3) == line["cpu_seconds"]
+    training.run()
+    line = first_passing(text, read(tmp_path / "metrics.jsonl"))
+    assert line == (None if step is None else lines(tmp_path, BETTER)[step // 4 - 1])
+    assert training.position.reached == (None if step is None else text)
     again = fit(tmp_path, track_until=text, epochs=3)
     again.load()
-    assert again.position.reached == reached
+    assert again.position.reached == training.position.reached
+
+
+@pytest.mark.parametrize("every", [0, 3, 4, 100])
+def test_lines_of_the_log_count_whole_epochs(tmp_path: Path, every: int) -> None:
+    """An epoch has 4 blocks. Its last line counts it, also if no evaluation follows."""
+    fit(tmp_path, series(*range(-9, 0)), epochs=3, evaluate_every=every).run()
+    logged = lines(tmp_path)
+    assert [x["epoch"] for x in logged] == [x["step"] // 4 for x in logged] and logged[-1]["epoch"] == 3
+
+
+def test_a_resumed_run_counts_the_epoch_whose_last_block_it_has_trained(tmp_path: Path) -> None:
+    """Training is stopped during the evaluation after the last block of an epoch, which is then due again."""
+    def stop() -> dict[str, float]:
+        request_stop()
+        return {BETTER: -9.0}
+
+    with pytest.raises(Stopped):
+        fit(tmp_path, stop, epochs=2, evaluate_every=4).run()
+    again = fit(tmp_path, series(-9.0, -8.0), epochs=2, evaluate_every=4)
+    again.load()
+    again.run()
+    assert [(x["step"], x["epoch"]) for x in lines(tmp_path, BETTER)] == [(4, 1), (8, 2)]
 
 
 def test_target_that_is_not_measured_is_an_error(tmp_path: Path) -> None:
