@@ -60,6 +60,7 @@ public:
         task = &t;
         hot_rows = &hot;
         max_window = max_pairs + 1 + most_columns;
+        if (Shift(t).drawn && t.log_q == nullptr) log_q = t.log_q_table;
         lead = t.share == 0 ? LEAD : std::clamp(t.k + TARGETS, LEAD, MOST_LEAD);
         size = 4 * (lead + 2 * max_window) + 256;
         row = rows = scratch.take<float*>(size + GROUP);
@@ -93,6 +94,7 @@ private:
     HotRows* hot_rows = nullptr;
     float** rows = nullptr;
     int32_t* ids = nullptr;
+    const float* log_q = nullptr;  // the table that `Shift::columns` reads, larger than the near caches; or null
     int64_t lead = LEAD, head = 0, tail = 0, size = 0, max_window = 0, next = 0, end = 0;
 
     // The arrays of ids are larger than the near caches, and a late id delays the prefetch of its row.
@@ -118,6 +120,7 @@ private:
         prefetch_ids(column, n);
         list(t.target + begin, m);
         list(column, n);
+        if (log_q) for (int64_t j = 0; j < n; ++j) prefetch_early(log_q + column[j]);
     }
 };
 
