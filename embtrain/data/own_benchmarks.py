@@ -1,9 +1,10 @@
 """Benchmarks of the user: a recipe as in evals/*.yaml, or a table of words whose layout is detected.
 
-    word1 word2 score      the first two columns are words; the score is the later column with the most numbers
+    word1 word2 score      the first two columns are words; the score is a later column of numbers
     word1 word2 label      the same with True and False: is word1 a kind of word2?
     word1 word2 word3 target, with titles `: SECTION` between: analogies
 
+Of several columns of numbers or labels, the header must name the one to read (GOLD_NAMES).
 The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
 first line without a number where the others have one is a header, which is skipped with a warning.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import csv
 import itertools
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,8 +30,24 @@ from embtrain.data.storage.lines import read_lines
 MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
 LABELS = ("True", "False")
+GOLD_NAMES = frozenset((       # names of the column of scores or labels, without case, blanks and punctuation
+    "score", "scores", "similarity", "sim", "relatedness", "rating", "ratings", "grade", "grades", "gold", "goldscore",
+    "label", "labels", "mean", "average", "human", "humanmean", "humanscore", "meanscore", "avgscore", "averagescore",
+    "meanrating", "humanrating", "simlex999"))
 _log = logging.getLogger("embtrain")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
+
+
+def is_number(text: str) -> bool:
+    """Return whether `float` accepts the text."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+GOLD_KINDS = {"label": LABELS.__contains__, "score": is_number}   # the later one has precedence
 
 
 def is_recipe(path: Path) -> bool:
@@ -81,27 +99,50 @@ def recipe_from_table(path: Path) -> EvalRecipe:
 def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
     """Detect the columns of a table of pairs: word1, word2, and score or label if there is one.
 
-    sample: the first lines that are not blank. Logs a header. Raises DataError if they do not have two fields.
+    sample: the first lines that are not blank. Logs a header, and the used column of several. Raises DataError if they
+    do not have two fields, or for an ambiguous column.
     """
     delimiter, n = _delimiter(sample)
     rows = [fields for text in sample if len(fields := split_fields(text, delimiter)) == n]
     if n < 2 or not rows:
         raise DataError(f"{path}:1: should be two words separated by a TAB, a comma, a semicolon or spaces, got "
                         f"{sample[0][:60]!r}")
-    body = rows[1:] or rows
+    first = rows[0] if len(rows) > 1 and rows[0] == split_fields(sample[0], delimiter) else None
     columns = ["word1", "word2", *(f"column{i + 1}" for i in range(2, n))]
     header = False
-    for name, fits in (("score", is_number), ("label", LABELS.__contains__)):
-        times = [sum(fits(row[i]) for row in body) for i in range(2, n)]
-        if times and 2 * max(times) >= len(body):
-            column = 2 + times.index(max(times))
-            columns[column] = name
-            header = len(rows) > 1 and not fits(rows[0][column]) and rows[0] == split_fields(sample[0], delimiter)
-            break
+    if gold := _find_gold(rows, first, path):
+        column, name = gold
+        columns[column] = name
+        header = first is not None and not GOLD_KINDS[name](first[column])
     if header:
         _log.warning("%s: first line is read as a header: %r; correct its %s if it is a pair", path,
                      sample[0].strip()[:60], name)
+    if gold and n > 3:
+        _log.warning("%s: column %d of %d%s is read as the %s", path, column + 1, n,
+                     f" ({rows[0][column][:40]!r})" if header else "", name)
     return GoldFormat(columns=tuple(columns), delimiter=delimiter, header=header)
+
+
+def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, path: Path) -> tuple[int, str] | None:
+    """Find the column of scores or labels: its index, and `score` or `label`; None if there is none.
+
+    first: the first line, if it can be a header. Raises DataError if several columns qualify and the header does not
+    name one of them, or if the column that it names contains neither numbers nor labels.
+    """
+    body, n = rows[1:] or rows, len(rows[0])
+    kinds = {i: name for i in range(2, n) for name, fits in GOLD_KINDS.items()
+             if 2 * sum(fits(row[i]) for row in body) >= len(body)}
+    named = [i for i in range(2, n) if first and re.sub(r"[\W_]", "", first[i].lower()) in GOLD_NAMES
+             and all(row[i] != first[i] for row in body)]
+    choice = [i for i in named or kinds if i in kinds]
+    if named and not choice:
+        raise DataError(f"{path}: column {named[0] + 1} ({rows[0][named[0]]!r}): should contain numbers, or True and "
+                        f"False, got {body[0][named[0]][:40]!r}")
+    if len(choice) > 1:
+        listed = ", ".join(f"{i + 1} ({rows[0][i][:40]!r})" for i in choice)
+        raise DataError(f"{path}: each of the columns {listed} could be the score or label; name one of them `score` "
+                        "or `label` in a first line of column names, or name all in a recipe (format.columns)")
+    return (choice[0], kinds[choice[0]]) if choice else None
 
 
 def read_sample(path: Path) -> list[str]:
@@ -109,15 +150,6 @@ def read_sample(path: Path) -> list[str]:
     if not (lines := [text for text in _sample(path) if text.strip()]):
         raise DataError(f"{path}: is empty; give one line per pair")
     return lines
-
-
-def is_number(text: str) -> bool:
-    """Return whether `float` accepts the text."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def split_fields(text: str, delimiter: Delimiter) -> list[str]:

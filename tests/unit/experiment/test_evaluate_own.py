@@ -230,6 +230,37 @@ def test_layouts_are_detected() -> None:
         assert (form.delimiter, form.header, form.columns[-1]) == want
 
 
+@pytest.mark.parametrize(("header", "rows", "want"), [
+    ("word1,word2,pair_id,score", ["a,b,1,.2", "c,d,2,.1"], (3, "score")),
+    ("Word 1,Word 2,Human (mean),1,2", ["a,b,.2,3,4", "c,d,.1,3,4"], (2, "score")),
+    ("word1,word2,freq,label", ["a,b,5,True", "c,d,6,False"], (3, "label")),
+    ("word1,word2,Label,freq", ["a,b,True,5", "c,d,False,6"], (2, "label")),
+    ("word1,word2,pos,value", ["a,b,N,5", "c,d,N,6"], (3, "score"))])
+def test_the_header_names_the_column_of_the_score(tmp_path: Path, caplog: pytest.LogCaptureFixture, header: str,
+                                                  rows: list[str], want: tuple[int, str]) -> None:
+    form = own_benchmarks.detect_layout([header, *rows], tmp_path / "own.csv")
+    column, name = want
+    assert form.header and form.columns.index(name) == column and {"score", "label"} & {*form.columns} == {name}
+    title, n = header.split(",")[column], len(form.columns)
+    assert caplog.messages[1:] == [f"{tmp_path / 'own.csv'}: column {column + 1} of {n} ({title!r}) is read as the "
+                                   f"{name}"]
+
+
+@pytest.mark.parametrize(("lines", "message"), [
+    (["a b 1 .2", "c d 2 .1"], r"each of the columns 3 \('1'\), 4 \('.2'\) could be .*`score`.*format.columns"),
+    (["w1 w2 freq1 freq2 is_hyp", "a b 5 6 True", "c d 7 8 False"],
+     r"3 \('freq1'\), 4 \('freq2'\), 5 \('is_hyp'\) could be"),
+    (["w1 w2 rank score label", "a b 1 .2 True", "c d 2 .1 False"], r"columns 4 \('score'\), 5 \('label'\) could be"),
+    (["w1 w2 id label", "a b 1 yes", "c d 2 no"], r"column 4 \('label'\): should contain numbers, or True and False, "
+                                                  "got 'yes'")])
+def test_an_ambiguous_score_is_refused(words: Path, place: Path, tmp_path: Path, lines: list[str], message: str
+                                       ) -> None:
+    (tmp_path / "own.txt").write_text("\n".join(lines) + "\n")
+    for evaluated in (words, place / "kinds"):
+        with pytest.raises(DataError, match=message):
+            experiment.evaluate(evaluated, [str(tmp_path / "own.txt")])
+
+
 @pytest.mark.parametrize(("lines", "message"), [
     (["dog cat high", "a b 1", "c d 2"],
      "first line is read as a header: 'dog cat high'; correct its score if it is a pair"),
