@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 DIGITS = int(np.finfo(np.float32).precision)  # 6
+_POWERS = np.array([float(10 ** i) for i in range(301)])   # exact up to 1e22: equal decimals are equal floats
 
 
 def round_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scores of any shape, rounded to DIGITS decimals; above 1 to DIGITS significant digits. NaN and inf are kept."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        n_digits = np.ceil(np.log10(np.abs(scores)))                        # digits before the decimal point; -inf at 0
-    n_digits = np.where(np.isfinite(n_digits), np.clip(n_digits, 0, 300), 0.0)
-    step = 10.0 ** (n_digits - DIGITS)
-    return np.where(np.isfinite(scores), np.round(scores / step) * step, scores)
+        log = np.log10(np.abs(scores)).round(9)                 # rounded, so that 1 + 2e-16 has no more digits than 1
+    before_point = np.where(np.isfinite(log), np.clip(np.ceil(log), 0, 300), 0).astype(np.int64)     # digits
+    up, down = _POWERS[np.maximum(DIGITS - before_point, 0)], _POWERS[np.maximum(before_point - DIGITS, 0)]
+    return np.where(np.isfinite(scores), np.round(scores * up / down) / up * down, scores)
 
 
 def snap_rounding(x: NDArray[np.float64], operands: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

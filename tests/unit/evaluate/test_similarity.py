@@ -177,6 +177,21 @@ def test_rounded_scores_tie_and_keep_float32_precision() -> None:
     assert np.isnan(s[7]) and s[8] == np.inf and s[9] == -np.inf
 
 
+@pytest.mark.parametrize("power", [1.0, 10.0, 100.0, 1e6, 1e9, 1e30])
+def test_scores_next_to_a_power_of_ten_tie_with_it(power: float) -> None:
+    near = np.array([np.nextafter(power, 0), power, np.nextafter(power, np.inf)])
+    assert set(round_scores(near)) == {power} and set(round_scores(-near)) == {-power}
+    above = round_scores(power * np.array([1 + 1e-8, 1 + 1e-7, 1 + 4e-7]))
+    assert power > 1e22 or set(above) == {power}
+
+
+def test_pairs_of_a_word_with_itself_have_no_ranking() -> None:
+    table = np.random.default_rng(0).normal(size=(60, 7)).astype(np.float32)
+    vectors = Vectors([f"w{i}" for i in range(60)], table)
+    row = score("same", vectors, [RatedPair(word, word, i % 7) for i, word in enumerate(vectors.words)], WordsConfig())
+    assert row.value is None and "all equal" in row.note
+
+
 def test_an_entailment_score_and_its_reverse_tie_as_cosines_do() -> None:
     rng = np.random.default_rng(1)
     scorer = Scorer(Vectors([f"w{i}" for i in range(60)], rng.normal(size=(60, 33))))
