@@ -26,7 +26,7 @@ from typing import Any
 from embtrain.common.files import write_text
 from embtrain.report.comparison import differences, figures, reproduction, rerun
 from embtrain.report.comparison.decimals import Decimals, metric_label, true_minus
-from embtrain.report.comparison.tables import collapsible_table, level, score_grid
+from embtrain.report.comparison.tables import collapsible_table, level, score_grid, seed_range
 from embtrain.report.format import number
 from embtrain.report.load import comparison
 from embtrain.report.load.comparison import Results
@@ -91,10 +91,11 @@ def document(results: Results) -> ReportDocument:
 
 def _about(results: Results) -> str:
     """The line under the title: models, corpus, seeds, baseline, metric and name."""
-    plan, seeds = results.plan, sorted({c.seed for c in results.cells})
+    plan = results.plan
+    seeds = [len({c.seed for c in results.cells_of(name)}) for name in results.strategies]
     facts = [", ".join(_models(plan)),
              f"on {plan['corpus']}" if plan.get("corpus") else "",
-             f"{len(seeds)} seed{'s' * (len(seeds) != 1)}", f"baseline {results.baseline}" if results.baseline else "",
+             seed_range(seeds), f"baseline {results.baseline}" if results.baseline else "",
              f"primary metric {metric_label(str(plan['metric']))}" if plan.get("metric") else "", results.name]
     return " · ".join(text for text in facts if text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from embtrain.evaluate.comparison.results import MetricMean
 from embtrain.evaluate.statistics.difference import Difference
@@ -47,8 +47,8 @@ def score_grid(results: Results, decimals: Decimals, metrics: Sequence[str]) -> 
                         mean.mean == best[metric], mean.mean)
     measures = [metric_label(metric) + ("" if results.higher_better(metric) else " (less is better)")
                 for metric, _ in columns]
-    n_seeds = len({cell.seed for cell in results.cells})
-    caption = (f"Mean over {n_seeds} seed{'s' * (n_seeds != 1)} with its {level(results.differences)} % t interval. "
+    over = seed_range([m.n for _, means in columns for m in means.values()])
+    caption = (f"Mean over {over} with its {level(results.differences)} % t interval. "
                "Bold: the best mean of a column, which may not be separable from the others.")
     return ScoreGrid(caption, measures, [(name, [cell(metric, means.get(name)) for metric, means in columns])
                                          for name in results.strategies],
@@ -58,6 +58,12 @@ def score_grid(results: Results, decimals: Decimals, metrics: Sequence[str]) -> 
 def _count(metrics: Sequence[str]) -> str:
     named = f": {', '.join(map(metric_label, metrics))}" if len(metrics) <= MAX_NAMED else ""
     return f"{len(metrics)} further metric{'s' * (len(metrics) != 1)}{named}"
+
+
+def seed_range(counts: Collection[int]) -> str:
+    """The number of seeds of each mean or strategy: "4 seeds" if all are equal, or "2 to 4 seeds"."""
+    low, high = min(counts, default=0), max(counts, default=0)
+    return f"{low} to {high} seeds" if low < high else f"{low} seed{'s' * (low != 1)}"
 
 
 def level(differences: Sequence[Difference]) -> str:

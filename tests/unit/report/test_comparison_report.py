@@ -196,6 +196,17 @@ def test_less_can_be_best_and_a_missing_score_is_a_dash(tmp_path: Path) -> None:
     assert score_grid(replace(result, summary=[]), Decimals(result), [metric]) is None
 
 
+def test_the_number_of_seeds_is_that_of_each_mean(tmp_path: Path) -> None:
+    result = results.read(comparison(tmp_path / "novels"))
+    shifted = replace(result, cells=[replace(c, seed=c.seed + (c.strategy == "nce")) for c in result.cells])
+    fewer = replace(shifted, summary=[replace(m, n=2) if m.strategy == "nce" else m for m in result.summary],
+                    cells=[c for c in shifted.cells if (c.strategy, c.seed) != ("nce", 4)])
+    for found, seeds in ((shifted, "3 seeds"), (fewer, "2 to 3 seeds")):
+        page = report.document(found)
+        assert page.grid is not None and page.grid.caption.startswith(f"Mean over {seeds} with its 95 % t interval.")
+        assert f" · {seeds} · " in page.name
+
+
 def test_each_difference_states_the_number_of_seeds_that_would_separate(folder: Path, tree: dict[str, Any],
                                                                         page: Page) -> None:
     unclear = [d for d in tree["differences"] if d["verdict"] == "not separable"]
