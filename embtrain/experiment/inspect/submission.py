@@ -101,20 +101,21 @@ def _command(folder: Path, settings: Settings, argv: Any, parse: Parse) -> str:
         raise UsageError(f"{folder}: was not trained by the command `embtrain fit`, so no command repeats it; train it "
                          "with that command")
     values, repeated = parse(words[2:])
-    for flag, name, known in (("--config", values["config"], []),
-                              ("--strategy", values["negatives"], shipped.names("configs", "strategies")),
-                              ("--corpus", values["corpus"], shipped.names("corpora"))):
-        if name is not None and str(name) not in known:
+    known = {"strategy": shipped.names("configs", "strategies"), "corpus": shipped.names("corpora")}
+    for flag, name, names in (("--config", values["config"], []),
+                              ("--strategy", values["negatives"], known["strategy"]),
+                              ("--corpus", values["corpus"], known["corpus"])):
+        if name is not None and str(name) not in names:
             raise UsageError(f"{folder}: {flag} {name}: is a file that others do not have; train with a name that "
                              "`embtrain list` prints, and with --set")
-    for override in values["overrides"] or []:
-        if Path(override.partition("=")[2] or ".").is_file():
-            raise UsageError(f"{folder}: --set {override}: is a file that others do not have; train without it")
     short = {"train.epochs": values["epochs"], "model.dim": values["dim"]}
     sets = [*(f"{key}={value}" for key, value in short.items() if value is not None), *(values["overrides"] or [])]
     repeated_settings = resolve(values["negatives"], values["model"], values["corpus"], values["loss"], None, sets,
                                 values["seed"], values["threads"], values["device"], tuned=values["tuned"])
     there, here = flatten(settings), flatten(repeated_settings)
+    for key, value in here.items():
+        if os.path.isabs(value) or value not in known.get(key, [value]):    # a setting that is a path is absolute
+            raise UsageError(f"{folder}: {key}: {value}: is a file that others do not have; train without it")
     if differing := sorted(key for key in {*there, *here} if there.get(key) != here.get(key)):
         raise UsageError(f"{folder}: {differing[0]}: is {there.get(differing[0])!r} in the run, and its command now "
                          f"gives {here.get(differing[0])!r}; train it again")

@@ -86,7 +86,12 @@ def test_a_run_with_tuned_settings_is_submitted(submit: Submit) -> None:
     ((*ARGUMENTS, "--config", "mine.yaml"), {}, "run: --config mine.yaml: is a file that others do not have"),
     (("--model", "order", "--negatives", "mine.yaml"), {}, "run: --strategy mine.yaml: is a file that others"),
     ((*ARGUMENTS, "--corpus", "mine.tsv"), {}, "run: --corpus mine.tsv: is a file that others do not have"),
-    ((*ARGUMENTS, "--set", "train.start=mine.tsv"), {}, "run: --set train.start=mine.tsv: is a file that others"),
+    ((*ARGUMENTS, "--set", "train.start=mine.tsv"), {}, "/mine.tsv: is a file that others do not have; train without"),
+    ((*ARGUMENTS, "--set", "train.start=run"), {}, "/run: is a file that others do not have; train without it"),
+    ((*ARGUMENTS, "--set", "train.parent=gone"), {}, "/gone: is a file that others do not have; train without it"),
+    ((*ARGUMENTS, "--set", "corpus=run"), {}, "run: corpus: "),
+    ((*ARGUMENTS, "--set", "strategy=mine.yaml"), {}, "run: strategy: mine.yaml: is a file that others do not have"),
+    (("--model", "transe", "--negatives", "candidates", "--set", "negatives.file=run"), {}, "run: negatives.file: "),
     ((*ARGUMENTS, "--set", "train.lr=.5"), {}, "run: train.lr: is "),
     ((), {"commit": "ab12-dirty"}, "commit: ab12-dirty: the checkout had changes without a commit; commit them"),
     ((), {"metric": "f1"}, "scores.json: has no test/accuracy, by which the task is ranked"),
@@ -95,7 +100,7 @@ def test_a_run_with_tuned_settings_is_submitted(submit: Submit) -> None:
 def test_a_run_that_cannot_be_repeated_is_refused(submit: Submit, arguments: tuple[str, ...], options: dict[str, str],
                                                   message: str) -> None:
     Path("mine.tsv").write_text("a\tb\n")
-    Path("mine.yaml").write_text("negatives: {source: order}\nloss: {name: order}\n")
+    Path("mine.yaml").write_text("negatives: {source: uniform}\nloss: {name: order}\n")
     code, out, err = submit(*arguments, **options)
     assert code in (2, 3) and out == "" and err.count("\n") == 1 and message in err
     assert not Path("lines.jsonl").exists()
