@@ -68,6 +68,12 @@ def float_tensor(name: str, value: Any, expected: str = "a tensor of floats") ->
         raise UsageError(f"{name}: has the dtype {value.dtype}; it should be one of {', '.join(map(str, FLOATS))}")
 
 
+def same_device(name: str, value: Tensor, device: torch.device) -> None:
+    """Refuse a tensor on another device than that of the weight."""
+    if value.device != device:
+        raise UsageError(f"{name}: is on {value.device}, but the weight is on {device}; move one of them")
+
+
 # -- names in messages ------------------------------------------------------------------------------------------------
 
 # Arguments in place of the keys of a run, in the order of their replacement.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives
-from embtrain.nn.arguments import dense_tensor
+from embtrain.nn.arguments import dense_tensor, same_device
 from embtrain.nn.rows import Rows, id_rows
 
 
@@ -28,13 +28,17 @@ class Candidates(NamedTuple):
 
 def as_draw(candidates: Candidates | Tensor, rows: Rows, num_classes: int, needs_q: Literal["no", "drawn", "target"]
             ) -> Negatives:
-    """Return candidates as the draw of rows. Raises UsageError for wrong types, shapes or ids, or if q is missing."""
-    n = rows.targets.numel()
+    """Return candidates as the draw of rows.
+
+    Raises UsageError for wrong types, shapes, devices or ids, or if q is missing.
+    """
+    n, device = rows.targets.numel(), rows.targets.device
     own = candidates if isinstance(candidates, Candidates) else Candidates(candidates)
     for name, value in own._asdict().items():
         if name == "ids" or value is not None:
             dense_tensor(f"candidates: {name}", value)
-    ids = id_rows("candidates", own.ids, n, num_classes)
+            same_device(f"candidates: {name}", value, device)
+    ids = id_rows("candidates", own.ids, n, num_classes, device)
     if ids.shape[1] == 0:
         raise UsageError("candidates: has no ids; pass at least one, or leave the argument out")
     for name, value, shape in (("log_q", own.log_q, own.ids.shape), ("log_q_target", own.log_q_target, (n,))):
@@ -52,5 +56,5 @@ def as_draw(candidates: Candidates | Tensor, rows: Rows, num_classes: int, needs
     def kept(x: Tensor | None) -> Tensor | None:
         """The entries of the rows whose target is not ignored."""
         return x if x is None or rows.kept is None or len(x) != n else x[rows.kept.flatten()]
-    total_weight = torch.full((1, 1), float(ids.shape[1]), device=ids.device)
+    total_weight = torch.full((1, 1), float(ids.shape[1]), device=device)
     return Negatives(kept(ids), log_q=kept(log_q), log_q_target=kept(own.log_q_target), total_weight=total_weight)

@@ -146,7 +146,7 @@ class SampledLoss(nn.Module):
         """
         table = table_of(weight, bias, self.sparse, self.num_classes, self._similarity == "dot")
         check_query(query, table)
-        ids = id_rows("ids", ids, len(query), self.num_classes)
+        ids = id_rows("ids", ids, len(query), self.num_classes, table.weight.device)
         zero = torch.zeros(len(query), dtype=torch.int64, device=query.device)
         rows = make_rows(query, table, zero if target is None else target, context, None, self._spec.context_sizes)
         if len(rows.query) != len(query):

@@ -12,7 +12,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
-from embtrain.nn.arguments import dense_tensor, float_tensor
+from embtrain.nn.arguments import dense_tensor, float_tensor, same_device
 
 Weight = Tensor | nn.Embedding | nn.Linear
 
@@ -70,7 +70,9 @@ class Rows:
 
 def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor | None, ignore_index: int | None,
               context_sizes: tuple[int, ...] | None) -> Rows:
-    """Split queries (B, D) with targets (B,) or (B, T) into rows. Raises UsageError for wrong types, shapes or ids.
+    """Split queries (B, D) with targets (B,) or (B, T) into rows.
+
+    Raises UsageError for wrong types, shapes, devices or ids.
 
     Ids are checked on the CPU; on a CUDA device the host would wait for it. Ignored targets cause one wait.
     """
@@ -83,6 +85,7 @@ def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor
     if len(query) == 0 or target.numel() == 0:
         raise UsageError("query: has no rows; leave empty batches out")
     _check_context(context, len(query), context_sizes)
+    _check_devices(table, query=query, target=target, context=context)
     if not torch.is_autocast_enabled(query.device.type) and query.dtype != table.weight.dtype:
         raise UsageError(f"query: has the dtype {query.dtype}, the weight {table.weight.dtype}; convert one of them, "
                          "or use torch.autocast")
@@ -114,9 +117,23 @@ def check_query(query: Tensor, table: OutputLayer) -> None:
                          "the rows of the weight are")
 
 
-def id_rows(name: str, ids: Tensor, n: int, num_classes: int) -> Tensor:
-    """Return ids (K,) or (n, K) of classes as (1, K) or (n, K). Raises UsageError for others."""
+def _check_devices(table: OutputLayer, **others: Tensor | None) -> None:
+    """Raise UsageError if a tensor of a call is not on the device of the weight, or no loss can be computed there."""
+    device = table.weight.device
+    if not torch.amp.is_autocast_available(device.type):                   # meta: a tensor without values
+        raise UsageError(f"weight: is on {device}, where no loss can be computed; move it to cpu or cuda")
+    for name, value in {"bias": table.bias, **others}.items():
+        if value is not None:
+            same_device(name, value, device)
+
+
+def id_rows(name: str, ids: Tensor, n: int, num_classes: int, device: torch.device) -> Tensor:
+    """Return ids (K,) or (n, K) of classes as (1, K) or (n, K). Raises UsageError for others.
+
+    device: of the weight.
+    """
     dense_tensor(name, ids, "a tensor of int64")
+    same_device(name, ids, device)
     rows = ids if ids.ndim == 2 else ids.unsqueeze(0)
     if rows.ndim != 2 or rows.shape[0] not in (1, n) or ids.dtype != torch.int64:
         raise UsageError(f"{name}: has the shape {tuple(ids.shape)} and dtype {ids.dtype}; it should be (K,) or "

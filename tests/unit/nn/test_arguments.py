@@ -122,6 +122,34 @@ def test_a_wrong_tensor_of_log_prob_is_named(name: str, value: Any) -> None:
     assert refusal(lambda: make().log_prob(**arguments)).startswith(f"{name}: ")
 
 
+@looped("name, value", [
+    ("query", QUERY), ("target", IDS), ("context", IDS), ("bias", torch.zeros(V)), ("candidates", IDS),
+    ("candidates: log_q", sampled.Candidates(IDS, torch.zeros(B, device="meta"))),
+    ("candidates: log_q_target", sampled.Candidates(IDS, torch.zeros(B), torch.zeros(B, device="meta")))])
+def test_a_tensor_on_another_device_is_named(name: str, value: Any) -> None:
+    argument = name.partition(":")[0]
+    arguments = {"query": QUERY, "weight": WEIGHT, "target": IDS,
+                 argument: value.to("meta") if isinstance(value, Tensor) else value}
+    line = refusal(lambda: make()(**arguments))
+    assert line.startswith(name) and "is on meta, but the weight is on cpu; move one of them" in line
+
+
+@looped("on_meta", [("weight",), ("query", "weight"), ("query", "weight", "target")])
+def test_a_weight_without_values_is_refused(on_meta: tuple[str, ...]) -> None:
+    tensors = {"query": QUERY, "weight": WEIGHT, "target": IDS}
+    arguments = {name: value.to("meta") if name in on_meta else value for name, value in tensors.items()}
+    assert refusal(lambda: make()(**arguments)).startswith("weight: is on meta, where no loss can be computed")
+
+
+@looped("on_meta, named", [
+    (("query",), "query"), (("ids",), "ids"), (("target",), "target"), (("weight",), "ids"),
+    (("query", "weight", "ids", "target"), "weight")])
+def test_a_tensor_of_log_prob_on_another_device_is_named(on_meta: tuple[str, ...], named: str) -> None:
+    tensors = {"query": QUERY, "weight": WEIGHT, "ids": IDS, "target": IDS}
+    arguments = {name: value.to("meta") if name in on_meta else value for name, value in tensors.items()}
+    assert refusal(lambda: make().log_prob(**arguments)).startswith(f"{named}: is on ")
+
+
 def test_checks_of_tensors_read_no_values() -> None:
     """Values of a tensor on `meta` cannot be read, as those on CUDA cannot without waiting."""
     dense_tensor("x", torch.empty(3, device="meta", dtype=torch.int64))
