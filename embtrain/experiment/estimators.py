@@ -37,7 +37,7 @@ _TOKENIZATION = {"text.tokenizer": "whitespace", "text.lower": False}  # `transf
 
 
 class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Mean of the word vectors of a document, from skip-gram train_in_memory on the documents passed to `fit`.
+    """Mean of the word vectors of a document, from skip-gram trained on the documents passed to `fit`.
 
     negatives: a strategy by name, or the path of its YAML. k: negatives per positive; None: the strategy's value.
     sets: further configuration keys, e.g. {"text.sample": 0}. random_state: the seed of the run, an integer.
