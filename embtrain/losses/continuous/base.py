@@ -36,7 +36,11 @@ class Continuous(Loss):
 
     def __init__(self, config: LossConfig, problem: ProblemSpec):
         super().__init__(config, problem)
-        if problem.dim == 1:
+        self._check_dim(problem.dim)
+
+    def _check_dim(self, dim: int) -> None:
+        """Raise UsageError for one dimension. embtrain.nn builds a loss before the first call has D: dim is 0 then."""
+        if dim == 1:
             raise UsageError(f"model.dim: 1: loss {self.name} needs directions, but in one dimension there are only "
                              "two; set 2 or more")
 
@@ -46,6 +50,7 @@ class Continuous(Loss):
 
     def example(self, scored: LossInput) -> Tensor:
         assert scored.whole_table is not None, "train/checks/compatibility.py rejects engines that do not pass it on"
+        self._check_dim(scored.query.vector.shape[1])
         return _Along.apply(scored.query.vector, scored.whole_table.target_vectors(), self.terms)
 
 

@@ -150,6 +150,13 @@ def test_a_tensor_of_log_prob_on_another_device_is_named(on_meta: tuple[str, ...
     assert refusal(lambda: make().log_prob(**arguments)).startswith(f"{named}: is on ")
 
 
+@looped("name", ["vmf", "power_spherical"])
+def test_a_loss_of_directions_needs_two_columns(name: str) -> None:
+    loss = SampledLoss("none", num_classes=V, loss=name, frozen=True)
+    line = refusal(lambda: loss(normal(B, 1), torch.ones(V, 1), IDS))
+    assert line.startswith(f"weight: 1 column: loss {name} needs directions") and line.endswith("set 2 or more")
+
+
 def test_checks_of_tensors_read_no_values() -> None:
     """Values of a tensor on `meta` cannot be read, as those on CUDA cannot without waiting."""
     dense_tensor("x", torch.empty(3, device="meta", dtype=torch.int64))
