@@ -16,7 +16,7 @@ import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from embtrain.common.config import Layer, build, read_yaml
@@ -45,9 +45,6 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-GOLD_KINDS = {"label": LABELS.__contains__, "score": is_number}   # the later one has precedence
 
 
 def is_recipe(path: Path) -> bool:
@@ -96,11 +93,12 @@ def recipe_from_table(path: Path) -> EvalRecipe:
     return _recipe(path, *(("similarity", "spearman") if last == "score" else ("entailment", "accuracy")), form)
 
 
-def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
+def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], bool] = LABELS.__contains__
+                  ) -> GoldFormat:
     """Detect the columns of a table of pairs: word1, word2, and score or label if there is one.
 
     sample: the first lines that are not blank. Logs a header, and the used column of several. Raises DataError if they
-    do not have two fields, or for an ambiguous column.
+    do not have two fields, or for an ambiguous column. is_label: whether a field is a label.
     """
     delimiter, n = _delimiter(sample)
     rows = [fields for text in sample if len(fields := split_fields(text, delimiter)) == n]
@@ -110,10 +108,11 @@ def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
     first = rows[0] if len(rows) > 1 and rows[0] == split_fields(sample[0], delimiter) else None
     columns = ["word1", "word2", *(f"column{i + 1}" for i in range(2, n))]
     header = False
-    if gold := _find_gold(rows, first, path):
+    kinds = {"label": is_label, "score": is_number}   # the later one has precedence
+    if gold := _find_gold(rows, first, kinds, path):
         column, name = gold
         columns[column] = name
-        header = first is not None and not GOLD_KINDS[name](first[column])
+        header = first is not None and not kinds[name](first[column])
     if header:
         _log.warning("%s: first line is read as a header: %r; correct its %s if it is a pair", path,
                      sample[0].strip()[:60], name)
@@ -123,18 +122,19 @@ def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
     return GoldFormat(columns=tuple(columns), delimiter=delimiter, header=header)
 
 
-def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, path: Path) -> tuple[int, str] | None:
+def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds: Mapping[str, Callable[[str], bool]],
+               path: Path) -> tuple[int, str] | None:
     """Find the column of scores or labels: its index, and `score` or `label`; None if there is none.
 
     first: the first line, if it can be a header. Raises DataError if several columns qualify and the header does not
     name one of them, or if the column that it names contains neither numbers nor labels.
     """
     body, n = rows[1:] or rows, len(rows[0])
-    kinds = {i: name for i in range(2, n) for name, fits in GOLD_KINDS.items()
+    found = {i: name for i in range(2, n) for name, fits in kinds.items()
              if 2 * sum(fits(row[i]) for row in body) >= len(body)}
     named = [i for i in range(2, n) if first and re.sub(r"[\W_]", "", first[i].lower()) in GOLD_NAMES
              and all(row[i] != first[i] for row in body)]
-    choice = [i for i in named or kinds if i in kinds]
+    choice = [i for i in named or found if i in found]
     if named and not choice:
         raise DataError(f"{path}: column {named[0] + 1} ({rows[0][named[0]]!r}): should contain numbers, or True and "
                         f"False, got {body[0][named[0]][:40]!r}")
@@ -142,7 +142,7 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, path:
         listed = ", ".join(f"{i + 1} ({rows[0][i][:40]!r})" for i in choice)
         raise DataError(f"{path}: each of the columns {listed} could be the score or label; name one of them `score` "
                         "or `label` in a first line of column names, or name all in a recipe (format.columns)")
-    return (choice[0], kinds[choice[0]]) if choice else None
+    return (choice[0], found[choice[0]]) if choice else None
 
 
 def read_sample(path: Path) -> list[str]:

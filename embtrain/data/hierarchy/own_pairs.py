@@ -1,7 +1,7 @@
 """Reads a user's file of pairs in the concepts of a trained hierarchy, to evaluate the model on it.
 
     hyponym hypernym           positives
-    hyponym hypernym label     1 or True, 0 or False
+    hyponym hypernym label     1, True or yes; 0, False or no
     hyponym hypernym score     a grade: higher means more certain
 
 The delimiter and a header are detected (own_benchmarks.py). A word that does not name a concept means all concepts that
@@ -50,7 +50,8 @@ class OwnPairs:
 
 def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     """Read the pairs of a file. DataError names a malformed line, or the file if no pair is usable."""
-    form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path)
+    form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path,
+                                        lambda text: text.lower() in LABEL)
     gold_column = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
     rows, header = list[tuple[str, str, str, str]](), form.header
     for source in sources([path], lambda name: True):

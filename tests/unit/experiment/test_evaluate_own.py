@@ -251,8 +251,8 @@ def test_the_header_names_the_column_of_the_score(tmp_path: Path, caplog: pytest
     (["w1 w2 freq1 freq2 is_hyp", "a b 5 6 True", "c d 7 8 False"],
      r"3 \('freq1'\), 4 \('freq2'\), 5 \('is_hyp'\) could be"),
     (["w1 w2 rank score label", "a b 1 .2 True", "c d 2 .1 False"], r"columns 4 \('score'\), 5 \('label'\) could be"),
-    (["w1 w2 id label", "a b 1 yes", "c d 2 no"], r"column 4 \('label'\): should contain numbers, or True and False, "
-                                                  "got 'yes'")])
+    (["w1 w2 id label", "a b 1 often", "c d 2 never"], r"column 4 \('label'\): should contain numbers, or True and False, "
+                                                  "got 'often'")])
 def test_an_ambiguous_score_is_refused(words: Path, place: Path, tmp_path: Path, lines: list[str], message: str
                                        ) -> None:
     (tmp_path / "own.txt").write_text("\n".join(lines) + "\n")
@@ -371,6 +371,11 @@ def test_a_hierarchy_is_evaluated_on_labelled_pairs(place: Path, tmp_path: Path)
     assert result["ap"].value == pytest.approx(average_precision_score(expected, s))
     assert result["accuracy"].n == 5
     assert "5 of 7 pairs; skipped: 1 with a concept unknown to the run, 1 repeated" in result["accuracy"].note
+    for true, false in (("yes", "no"), ("true", "false"), ("True", "False")):       # without a header
+        words = [f"{u}\t{v}\t{true if kind else false}\n" for (u, v), kind in zip(pairs, expected, strict=True)]
+        (tmp_path / "words.tsv").write_text("".join(words))
+        assert by_metric(experiment.evaluate(place / "kinds", [str(tmp_path / "words.tsv")]))["ap"].value == \
+            result["ap"].value
     grades = [3.5, 1, 2.5, 0.5, 0.2]
     (tmp_path / "graded.tsv").write_text("".join(f"{u}\t{v}\t{g}\n" for (u, v), g in zip(pairs, grades, strict=True)))
     [row] = experiment.evaluate(place / "kinds", [str(tmp_path / "graded.tsv")])
