@@ -45,6 +45,11 @@ class ResourceError(EmbtrainError):
     code = 4
 
 
+def is_lack_of_resources(code: object) -> bool:
+    """Whether a process with this exit code lacked machine resources: code 4, or a signal ended it (128 + signal)."""
+    return isinstance(code, int) and (code == ResourceError.code or code > 128)
+
+
 class ReportedElsewhere(BaseException):
     """Another process of the group prints the error; this one ends with its exit code alone."""
 

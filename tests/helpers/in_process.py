@@ -42,7 +42,8 @@ class Here:
 
     log: ClassVar[list[str]] = []
     stop_at: int | None = None  # index of the cell before which the comparison is stopped
-    fail: str = ""              # a cell of this name ends as if killed by the system
+    fail: str = ""              # a cell of this name trains nothing and ends with `fail_code`
+    fail_code: int = -9         # killed by the system
 
     def __init__(self, words: list[str], stderr: Any, pass_fds: list[int], **how: Any):
         assert words[1:4] == ["-P", "-m", "embtrain"] and words[-1] == "--quiet" and pass_fds
@@ -50,7 +51,7 @@ class Here:
         if len(self.log) == self.stop_at:
             raise Stopped(15)
         self.log.append(f"{words[4]} {name}")
-        self.returncode = -9
+        self.returncode = self.fail_code
         if name != self.fail:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", words[3:])

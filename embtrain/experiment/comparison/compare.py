@@ -25,7 +25,7 @@ from typing import Any
 from embtrain import report
 from embtrain.common import progress, terminal
 from embtrain.common.config import dump
-from embtrain.common.errors import DataError, Stopped, UsageError
+from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError, is_lack_of_resources
 from embtrain.common.files import as_argument, claim_folder, dated_folder, read_json, write_text
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
@@ -149,12 +149,13 @@ def _probes(grid: Grid, folder: Path, cells: Sequence[Cell], searched: bool) -> 
 
 
 def _train_start(cell: Cell, run: Callable[..., None]) -> None:
-    """Train the run whose vectors the others start from. DataError if it failed."""
+    """Train the run whose vectors the others start from. ResourceError or DataError if it failed."""
     if not cell.is_finished():
         run([cell], on_finished=lambda _: None)
     if not cell.is_finished():
-        error = read_json(cell.failure).get("error") if cell.failure.is_file() else "it did not finish"
-        raise DataError(f"start: {cell.folder}: {error}; the other runs need its vectors")
+        failure = read_json(cell.failure) if cell.failure.is_file() else {"error": "it did not finish"}
+        kind = ResourceError if is_lack_of_resources(failure.get("code")) else DataError
+        raise kind(f"start: {cell.folder}: {failure.get('error')}; the other runs need its vectors")
 
 
 def _start_cell(start: StartRun, folder: Path) -> Cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from embtrain.common.errors import DataError, EmbtrainError, ResourceError
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, is_lack_of_resources
 from embtrain.common.files import read_json
 from embtrain.evaluate.comparison.results import ComparisonResults
 from embtrain.experiment.comparison.checks.folder import first_names
@@ -14,15 +14,15 @@ from embtrain.experiment.comparison.checks.folder import first_names
 def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
     """Return the error, one line on the failed cells of a finished comparison; None if all have scores.
 
-    ResourceError if all of them lacked machine resources, else DataError. Cells skipped because the CPU budget was
-    spent did not fail.
+    ResourceError if all of them lacked machine resources or were killed, else DataError. Cells skipped because the CPU
+    budget was spent did not fail.
     """
     codes = {cell.cell: code for cell in results.cells if cell.status == "failed"
              and (code := _code(folder / "cells" / f"{cell.cell}.error.json")) is not None}
     if not codes:
         return None
     first = next(cell for cell in results.cells if cell.cell in codes)
-    error = ResourceError if set(codes.values()) == {ResourceError.code} else DataError
+    error = ResourceError if all(map(is_lack_of_resources, codes.values())) else DataError
     return error(f"{folder}: {len(codes)} of {len(results.cells)} runs failed, and the comparison contains only the "
                  f"others; {first.cell}: {first.error}; to run them again: {_command(folder, results)}")
 

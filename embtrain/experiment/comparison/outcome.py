@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embtrain.common.config import Section
-from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.errors import DataError, UsageError, is_lack_of_resources
 from embtrain.common.files import read_json
 from embtrain.common.types import Score
 from embtrain.experiment.comparison.verdict import CPU
@@ -45,7 +45,7 @@ class CellOutcome:
     curves: dict[str, list[Point]] = field(default_factory=dict)
     corpus: str | None = None                              # sha256
     code: str | None = None
-    starved: bool = False                                  # failed for lack of memory, disk or a device
+    starved: bool = False                                  # lacked memory, disk or a device, or was killed
     processor: str | None = None                           # model name; None: not recorded
     was_started: bool = True
 
@@ -110,7 +110,7 @@ def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str
             try:
                 tree = read_json(failure)
                 reason, code = str(tree["error"]), tree.get("code")     # a run that was left out has no code
-                starved, was_started = code == ResourceError.code, code is not None
+                starved, was_started = is_lack_of_resources(code), code is not None
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise DataError(f"{failure}: contains no error: {error}") from error
         return CellOutcome(name, label, loss, model, seed, folder, shown, reason, starved=starved,

@@ -63,12 +63,13 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
 
     notes: further lines of the report.
 
-    If no run has scores, raises the error of the first: ResourceError if memory, disk or a device was lacking, else
-    DataError.
+    If no run has scores, raises the error of the first: ResourceError if all that were started lacked memory, disk or
+    a device, or were killed, else DataError.
     """
     finished = [outcome for outcome in outcomes if outcome.error is None]
     if not finished:
-        error_class = ResourceError if outcomes[0].starved else DataError
+        starved = {outcome.starved for outcome in outcomes if outcome.was_started}
+        error_class = ResourceError if starved == {True} else DataError
         raise error_class(f"{folder}: no run has scores; {outcomes[0].name}: {outcomes[0].error}")
     if (n := sum(len(outcome.scores) for outcome in finished)) > MAX_SCORES:
         raise DataError(f"{folder}: {n:,} scores in {len(finished):,} runs; at most {MAX_SCORES:,} are compared; give "

@@ -157,7 +157,8 @@ def best_trial(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) ->
 def format_choices(searched: Sequence[ChosenSettings]) -> list[str]:
     """The chosen settings, one line per strategy, for a terminal."""
     return [terminal.plain(f"{choice.strategy}: {', '.join(_short(choice.settings))} ({choice.metric} "
-                           f"{number(choice.value)}, the best of {choice.trials} trials)") for choice in searched]
+                           f"{number(choice.value)}, the best of {choice.trials - choice.failed} trials"
+                           f"{f'; {choice.failed} failed' if choice.failed else ''})") for choice in searched]
 
 
 def used_settings(drawn: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,8 +181,8 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
     """Run the trials that search.json lacks, one of each strategy at a time; each is stored as it ends.
 
     cell(label, trial, sets) builds a trial's cell; run(cells) runs cells, and raises Stopped on a signal. UsageError if
-    the stored trials were scored by another metric; ResourceError if a trial lacked machine resources, which is no
-    evidence about its settings.
+    the stored trials were scored by another metric; ResourceError if a trial lacked machine resources or was killed,
+    which is no evidence about its settings.
     """
     labels, search_ranges, trials = [label for label, _ in grid.kinds()], parse_ranges(grid.search, grid.sets,
                                                                                        settings), grid.trials or 0
@@ -237,7 +238,7 @@ def _print_trial(label: str, trials: Sequence[Mapping[str, Any]], metric: str, h
 def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]:
     """A trial's value; a diverged trial, whose scores are not finite, counts as failed.
 
-    ResourceError if the machine lacked resources for it.
+    ResourceError if the machine lacked resources for it, or if it was killed.
     """
     try:
         trial_outcome = outcome.read_outcome(folder, trial_cell.name, trial_cell.label, trial_cell.loss,
@@ -247,7 +248,8 @@ def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]
     if trial_outcome.starved:
         raise ResourceError(f"{trial_outcome.relative_folder}: {trial_outcome.error}; this trial does not rate "
                             "its settings, because the machine could not finish it, so the search stops; free "
-                            "resources and repeat the command, or give narrower ranges with another --out")
+                            "resources and repeat the command, after --join with --retry-failed, or give narrower "
+                            "ranges with another --out")
     value = trial_outcome.values().get(metric)
     return {"value": value, "cpu_seconds": trial_outcome.cpu_seconds,
             "error": trial_outcome.error or (f"has no {metric}" if value is None else None)}

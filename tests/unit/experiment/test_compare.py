@@ -26,6 +26,7 @@ from helpers.in_process import Here, in_process, small_text
 from embtrain import cli, experiment
 from embtrain.common import progress
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
+from embtrain.common.files import write_json
 from embtrain.common.types import Score
 from embtrain.evaluate.heldout import heldout, higher_better
 from embtrain.experiment.comparison import compare, engine, join, outcome, results, tuning, workers
@@ -409,14 +410,29 @@ def test_there_is_no_report_if_every_cell_fails(place: Path, tmp_path: Path, loc
     assert not (tmp_path / "out" / "report.html").exists()
 
 
-@pytest.mark.parametrize(("code", "kind"), [(4, ResourceError), (3, DataError), (None, DataError)])
-def test_cells_ended_by_a_full_disk_are_not_data_errors(tmp_path: Path, code: int | None,
-                                                        kind: type[EmbtrainError]) -> None:
-    failure = tmp_path / "sgns-seed1.error.json"
-    failure.write_text(json.dumps({"cell": "sgns-seed1", "error": "x: cannot be written", "code": code}))
-    cell = outcome.read_outcome(tmp_path, "sgns-seed1", "sgns", None, "skipgram", 1, tmp_path / "sgns-seed1", failure)
+@pytest.mark.parametrize(("codes", "kind"), [
+    ([4, 4], ResourceError), ([137, 143], ResourceError), ([4, None], ResourceError), ([3, 3], DataError),
+    ([137, 3], DataError), ([None, None], DataError)])
+def test_cells_ended_by_a_full_disk_or_a_signal_are_not_data_errors(tmp_path: Path, codes: list[int | None],
+                                                                    kind: type[EmbtrainError]) -> None:
+    cells = []
+    for seed, code in enumerate(codes, 1):
+        name = f"sgns-seed{seed}"
+        failure = tmp_path / "cells" / f"{name}.error.json"
+        write_json(failure, {"cell": name, "error": "x: cannot be written", "code": code})
+        cells.append(outcome.read_outcome(tmp_path, name, "sgns", None, "skipgram", seed, tmp_path / name, failure))
     with pytest.raises(kind, match="no run has scores; sgns-seed1: x: cannot be written"):
-        results.write(tmp_path, {}, [cell])
+        results.write(tmp_path, {}, cells)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(4, ResourceError), (137, ResourceError), (3, DataError)])
+def test_a_failed_start_run_ends_the_comparison_with_its_kind_of_error(finished: Comparison, place: Path,
+                                                                       tmp_path: Path, code: int,
+                                                                       kind: type[EmbtrainError]) -> None:
+    start = replace(compare.plan(grid(place), finished.folder)[1][0], folder=tmp_path / "start")
+    write_json(start.failure, {"cell": start.name, "error": "x: cannot be written", "code": code})
+    with pytest.raises(kind, match=r"^start: .*: x: cannot be written; the other runs need its vectors"):
+        compare._train_start(start, lambda *_, **__: None)
 
 
 def test_seeds_and_strategies_can_be_added_but_settings_cannot_change(

@@ -15,7 +15,8 @@ from helpers.in_process import Here, in_process, small_text
 from embtrain import cli
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
-from embtrain.experiment.comparison import compare, grid, join, outcome
+from embtrain.evaluate.comparison.results import CellResult, ComparisonResults
+from embtrain.experiment.comparison import compare, failures, grid, join, outcome
 from embtrain.experiment.comparison.checks import folder as folders, metrics
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.comparison.shared.sharing import Sharing
@@ -104,6 +105,22 @@ def test_runs_that_were_not_run_are_reported(done: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err == line
     assert [cell.status for cell in results.cells if cell.name == "nce-seed2"] == ["not run"]
     assert "what nce-seed2 would score, because it was not run;" in results.verdict[-1]
+
+
+@pytest.mark.parametrize(("codes", "ends"), [
+    ([None, None], None), ([3, None], 3), ([4, 3], 3), ([4, 4], 4), ([70], 3), ([4, 137, 143], 4), ([137, 3], 3)])
+def test_a_comparison_with_failed_cells_does_not_exit_with_0(tmp_path: Path, codes: list[int | None],
+                                                             ends: int | None) -> None:
+    (tmp_path / "cells").mkdir()
+    cells = [CellResult(cell="sgns-seed1", strategy="sgns", seed=1, status="finished")]
+    for i, code in enumerate(codes):
+        cells.append(CellResult(cell=f"nce-seed{i}", strategy="nce", seed=i, status="failed", error="a reason"))
+        (tmp_path / "cells" / f"nce-seed{i}.error.json").write_text(json.dumps({"error": "a reason", "code": code}))
+    error = failures.failed(tmp_path, ComparisonResults(plan={"paper": None}, cells=cells))
+    assert (None if error is None else error.code) == ends
+    if error is not None:
+        assert "nce-seed0: a reason; to run them again: embtrain compare --out" in str(error)
+        assert str(error).count("\n") == 0
 
 
 def run_folder(folder: Path, name: str, strategy: str) -> None:

@@ -13,9 +13,7 @@ import torch
 from helpers import tiny_runs
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.evaluate.comparison.results import CellResult, ComparisonResults
 from embtrain.evaluate.config import WordsConfig
-from embtrain.experiment.comparison import failures
 from embtrain.experiment.run import provenance, run, scoring, started
 from embtrain.experiment.run.settings import resolve
 from embtrain.losses.nce import Nce
@@ -112,19 +110,3 @@ def test_resuming_a_run_of_other_code_gives_a_warning(place: Path, tmp_path: Pat
     config.write_text(re.sub("optimizer: .*", "optimizer: adam", config.read_text()))
     with pytest.raises(DataError, match=r"does not fit this version: embtrain 0\.0\.1 with code 0{12} started it"):
         run.resume(done.folder)
-
-
-@pytest.mark.parametrize(("codes", "ends"), [
-    ([None, None], None), ([3, None], 3), ([4, 3], 3), ([4, 4], 4), ([70], 3)])
-def test_a_comparison_with_failed_cells_does_not_exit_with_0(tmp_path: Path, codes: list[int | None],
-                                                             ends: int | None) -> None:
-    (tmp_path / "cells").mkdir()
-    cells = [CellResult(cell="sgns-seed1", strategy="sgns", seed=1, status="finished")]
-    for i, code in enumerate(codes):
-        cells.append(CellResult(cell=f"nce-seed{i}", strategy="nce", seed=i, status="failed", error="a reason"))
-        (tmp_path / "cells" / f"nce-seed{i}.error.json").write_text(json.dumps({"error": "a reason", "code": code}))
-    error = failures.failed(tmp_path, ComparisonResults(plan={"paper": None}, cells=cells))
-    assert (None if error is None else error.code) == ends
-    if error is not None:
-        assert "nce-seed0: a reason; to run them again: embtrain compare --out" in str(error)
-        assert str(error).count("\n") == 0

@@ -315,6 +315,20 @@ def test_a_search_chooses_the_settings_of_a_local_one(place: Path, tmp_path: Pat
     assert (tmp_path / "shared" / "search.json").read_text() == whole and Here.log == []
 
 
+@pytest.mark.skipif(importlib.util.find_spec("optuna") is None,
+                    reason="search: optuna is not installed; pip install -e '.[search]' brings it")
+def test_a_trial_without_resources_is_run_again_when_requested(place: Path, tmp_path: Path,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = grid(place, seeds=1, search=["negatives.k=2:9"], trials=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Here, "fail", "sgns-trial1")
+        for _ in range(2):
+            with pytest.raises(ResourceError, match=r"search/sgns-trial1: killed .* after --join with --retry"):
+                compare.compare(searched, tmp_path, 1, 1, sharing=JOIN)
+    done = compare.compare(searched, tmp_path, 1, 1, sharing=Sharing(1.0, retry_failed=True))
+    assert done.results["search"][0]["failed"] == 0
+
+
 def test_the_options_of_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
                                     local: Comparison) -> None:
     calls: list[dict[str, Any]] = []

@@ -250,22 +250,38 @@ def test_a_strategy_added_later_without_trials_is_left_out_of_the_report(
 def test_a_failed_trial_counts_and_is_not_chosen(
         place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Here, "fail", "sgns-trial2")
+    monkeypatch.setattr(Here, "fail_code", 3)
     result = run(place, tmp_path / "a", trials=3)
     assert [trial["error"] is None for trial in trials(result.folder)["sgns"]] == [True, False, True]
-    assert result.results["search"][0]["failed"] == 1 and "signal 9" in trials(result.folder)["sgns"][1]["error"]
+    assert result.results["search"][0]["failed"] == 1
+    assert trials(result.folder)["sgns"][1]["error"] == "ended with code 3"
+    lines = [line for line in result.table().splitlines() if "the best of" in line]
+    assert ["the best of 2 trials; 1 failed)" in lines[0], "the best of 3 trials)" in lines[1]] == [True, True]
     ran_away = workers.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", result, ())
     ran_away.folder.mkdir()
     (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
                                                  '"low": null, "high": null, "n": 1, "note": ""}]')
     came = tuning._trial_result(tmp_path, ran_away, "valid/mrr")
     assert came["value"] is None and came["error"] == "has no valid/mrr"     # beyond 1e30 a score is a gap
-    nowhere = workers.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", result, ())
-    nowhere.failure.write_text('{"error": "no space left", "code": 4}')
-    with pytest.raises(ResourceError, match=r"^y-trial1: no space left; this trial does not rate"):
-        tuning._trial_result(tmp_path, nowhere, "valid/mrr")
-    with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: killed by signal 9"):
+    with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: ended with code 3"):
         monkeypatch.setattr(Here, "fail", "sgns-trial1")
         run(place, tmp_path / "b", trials=1)
+
+
+@pytest.mark.parametrize(("code", "error"), [
+    (4, "ended with code 4"), (143, "ended with code 143"), (-9, "killed by signal 9, which may mean .*")])
+def test_a_trial_without_resources_stops_the_search_and_is_run_again(
+        place: Path, tmp_path: Path, local_cells: type[Here], monkeypatch: pytest.MonkeyPatch, code: int, error: str
+        ) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Here, "fail", "nce-trial2")
+        patch.setattr(Here, "fail_code", code)
+        with pytest.raises(ResourceError, match=f"^search/nce-trial2: {error}; this trial does not rate its settings"):
+            run(place, tmp_path, trials=2)
+    assert {label: len(group) for label, group in trials(tmp_path).items()} == {"sgns": 1, "nce": 1}
+    local_cells.log.clear()
+    again = run(place, tmp_path, trials=2)
+    assert local_cells.log[0] == "fit nce-trial2" and [row["failed"] for row in again.results["search"]] == [0, 0]
 
 
 # -- options ------------------------------------------------------------------------------------------------

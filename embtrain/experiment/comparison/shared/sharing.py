@@ -109,10 +109,9 @@ class Sharing:
             check_file_system(leases_in(folder).parent)
             agree(folder, grid)
             with _forgetting_refused(folder), Board(leases_in(folder), self.stale_after) as board:
-                retried, names = dict[str, int](), {cell.name for cell in cells}
+                retried = dict[str, int]()
                 if self.retry_failed:
-                    retried = {name: holder.number for name, holder in board.look().items()
-                               if name in names and holder.state == FAILED}
+                    retried = {name: holder.number for name, holder in board.look().items() if holder.state == FAILED}
                 if self.executor is None:
                     n_parallel, n_threads = _shares(cells, parallel, threads)
                     yield Crew(folder, board, Joiner(board, runs_in(folder), n_parallel, n_threads, lock, budget,
