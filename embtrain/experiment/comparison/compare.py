@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -26,14 +25,14 @@ from embtrain import report
 from embtrain.common import progress, terminal
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError, is_lack_of_resources
-from embtrain.common.files import as_argument, claim_folder, dated_folder, read_json, write_text
+from embtrain.common.files import claim_folder, dated_folder, read_json, write_text
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import engine, outcome, results, tuning
 from embtrain.experiment.comparison.checks import first_run, folder as folders, metrics, parts
 from embtrain.experiment.comparison.checks.pairing import check_saved_settings, pairing_errors
-from embtrain.experiment.comparison.grid import FILE, Grid, Kind, StartRun, read_grid, stored_files
+from embtrain.experiment.comparison.grid import FILE, Grid, Kind, StartRun, continue_command, read_grid, stored_files
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.experiment.comparison.verdict import CPU
@@ -97,7 +96,7 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     folders.check_corpus(folder, grid.corpus)
     if out is None and folder != (folder := claim_folder(folder)):
         grid, cells = plan(requested, folder)       # another process has taken the name
-    resume = _resume_command(grid, folder, parallel, threads, budget) + sharing.flags
+    resume = continue_command(folder, grid.paper, *_options(parallel, threads, budget), *sharing.options)
     with sharing.working_in(folder, grid, cells, parallel, threads, budget) as crew:
         trials = [_trial(grid, folder, label, 0, sets) for label, sets in tuning.first_trial_sets(folder, grid).items()]
         check_saved_settings(trials)
@@ -132,13 +131,11 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
             raise Stopped(stopped.signal, resume) from stopped
 
 
-def _resume_command(grid: Grid, folder: Path, parallel: int | None, threads: int, budget: float | None) -> str:
-    """The command that continues in a folder; settings stored there are not repeated."""
-    words = ["embtrain", *(["compare"] if grid.paper is None else ["reproduce", as_argument(grid.paper)]), "--out",
-             as_argument(folder)]
-    words += [] if parallel is None else ["--parallel", str(parallel)]
-    words += ["--threads", str(threads)] if threads else []
-    return shlex.join(words if budget is None else [*words, "--cpu-seconds", f"{budget:g}"])
+def _options(parallel: int | None, threads: int, budget: float | None) -> list[str]:
+    """The options of the command that are not stored."""
+    return [*([] if parallel is None else ["--parallel", str(parallel)]),
+            *(["--threads", str(threads)] if threads else []),
+            *([] if budget is None else ["--cpu-seconds", f"{budget:.15g}"])]
 
 
 def _probes(grid: Grid, folder: Path, cells: Sequence[Cell], searched: bool) -> dict[str, Cell]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, is_lack_of_resources
 from embtrain.common.files import read_json
 from embtrain.evaluate.comparison.results import ComparisonResults
 from embtrain.experiment.comparison.checks.folder import first_names
+from embtrain.experiment.comparison.grid import continue_command
 
 
 def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
@@ -37,8 +37,7 @@ def not_run(folder: Path, results: ComparisonResults) -> str | None:
 
 def _command(folder: Path, results: ComparisonResults) -> str:
     """The command that trains the cells without scores."""
-    paper = results.plan.get("paper")
-    return shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out", str(folder)])
+    return continue_command(folder, results.plan.get("paper"))
 
 
 def _code(path: Path) -> int | None:

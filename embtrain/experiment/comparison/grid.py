@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, field_validator
 from embtrain.common.config import Layer, Section, build, from_set, read_yaml
 from embtrain.common.config.layers import KeyPath, dotted, printable
 from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import as_argument
 from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment.comparison import outcome
 
@@ -147,6 +149,12 @@ def read_stored(folder: Path) -> Layer:
         raise DataError(f"{folder / FILE}: contains no strategies and no runs, so it is not the grid of a comparison; "
                         "restore the file that `embtrain compare` wrote, or give another folder")
     return layer
+
+
+def continue_command(folder: Path, paper: str | None, *options: str) -> str:
+    """The shell command that continues in the folder of a comparison; settings stored there are not repeated."""
+    return shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", as_argument(paper)]), "--out",
+                       as_argument(folder), *options])
 
 
 @contextlib.contextmanager

@@ -123,6 +123,12 @@ def test_a_comparison_with_failed_cells_does_not_exit_with_0(tmp_path: Path, cod
         assert str(error).count("\n") == 0
 
 
+def test_the_command_for_runs_without_scores_has_a_folder_that_is_no_option() -> None:
+    cells = [CellResult(cell="nce-seed1", strategy="nce", seed=1, status="not run")]
+    line = failures.not_run(Path("-out"), ComparisonResults(plan={"paper": "-own.yaml"}, cells=cells))
+    assert line is not None and line.endswith("to run them: embtrain reproduce ./-own.yaml --out ./-out")
+
+
 def run_folder(folder: Path, name: str, strategy: str) -> None:
     (folder / "cells" / name).mkdir(parents=True)
     (folder / "cells" / name / "config.yaml").write_text(f"strategy: {strategy}\n")

@@ -222,7 +222,7 @@ def test_a_run_with_an_error_is_recorded_and_continued_when_requested(place: Pat
 def test_a_stopped_process_gives_up_its_leases_at_once(place: Path, local: Comparison, tmp_path: Path) -> None:
     Here.stop_at = len(Here.log) + 1
     try:
-        with pytest.raises(Stopped, match=r"embtrain compare --out \S* --parallel 1 --threads 1 --join$"):
+        with pytest.raises(Stopped, match=r"compare --out \S* --parallel 1 --threads 1 --join --lease-seconds 1$"):
             compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
     finally:
         Here.stop_at = None
@@ -327,6 +327,16 @@ def test_a_trial_without_resources_is_run_again_when_requested(place: Path, tmp_
                 compare.compare(searched, tmp_path, 1, 1, sharing=JOIN)
     done = compare.compare(searched, tmp_path, 1, 1, sharing=Sharing(1.0, retry_failed=True))
     assert done.results["search"][0]["failed"] == 0
+
+
+@pytest.mark.parametrize("words", ["--join", "--join --retry-failed", "--join --lease-seconds 60 --retry-failed",
+                                   "--join --lease-seconds 1234567.5"])
+def test_the_command_that_resumes_has_the_options_of_the_stopped_one(
+        monkeypatch: pytest.MonkeyPatch, local: Comparison, words: str) -> None:
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(compare, "compare", lambda *_, **given: calls.append(given) or local)
+    monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives=sgns,nce", "--out=o", *words.split()])
+    assert cli.run() == 0 and " ".join(calls[0]["sharing"].options) == words
 
 
 def test_the_options_of_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

@@ -41,7 +41,7 @@ RESULTS = "results"  # lease of the report; names of cells end with their seed
 class Alone:
     """A comparison on this machine only."""
 
-    flags: ClassVar[str] = ""  # of the command that continues
+    options: ClassVar[tuple[str, ...]] = ()  # of the command that continues
 
     def folder(self, out: Path | None) -> Path | None:
         return out
@@ -88,7 +88,12 @@ class Sharing:
     stale_after: float = STALE_AFTER
     retry_failed: bool = False
     executor: Any = None
-    flags: ClassVar[str] = " --join"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of the command that continues."""
+        lease = () if self.stale_after == STALE_AFTER else ("--lease-seconds", f"{self.stale_after:.15g}")
+        return "--join", *lease, *(("--retry-failed",) if self.retry_failed else ())
 
     def folder(self, out: Path | None) -> Path:
         """The absolute path, which processes in other working folders use. UsageError if there is none."""
