@@ -104,7 +104,8 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
         if searched:
             check_saved_settings(cells)
         if not progress.is_quiet():
-            terminal.note(engine.describe(cells, _plan(requested, folder)[1]))
+            bounds = _extreme_trials(grid, folder, cells[0].settings).values()
+            terminal.note(engine.describe([*cells, *bounds], _plan(requested, folder)[1]))
         _note_left_out(folder, grid, cells)
         parts.check_settings(probes := _probes(grid, folder, cells, searched), has_start_file=grid.start is None)
         write_text(folder / FILE, dump(grid))
@@ -179,7 +180,9 @@ def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) ->
 
 def plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     """Fill in the defaults, choose an engine for all runs and build the cells. UsageError: why none can be compared."""
-    return _check(*_plan(engine.choose_for_all(*_plan(grid, folder)), folder), folder)
+    grid, cells = _plan(grid, folder)
+    bounds = _extreme_trials(grid, folder, cells[0].settings).values()
+    return _check(*_plan(engine.choose_for_all(grid, [*cells, *bounds]), folder))
 
 
 def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
@@ -230,12 +233,11 @@ def _benchmark_sets(grid: Grid, model: str) -> list[str]:
     return []
 
 
-def _check(grid: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell]]:
+def _check(grid: Grid, cells: list[Cell]) -> tuple[Grid, list[Cell]]:
     """Return grid and cells; UsageError with every reason why the cells cannot be compared."""
     if errors := pairing_errors(grid, cells):
         raise UsageError(*errors)
     tasks.find(cells[0].settings).check(cells[0].settings)
-    _extreme_trials(grid, folder, cells[0].settings)
     return grid, cells
 
 
@@ -292,6 +294,6 @@ def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
 
 def rejudge(folder: Path) -> Comparison:
     """Repeat the statistics and the report of a comparison; nothing is trained."""
-    grid, cells = _check(*_plan(read_grid({}, None, folder), folder), folder)
+    grid, cells = _check(*_plan(read_grid({}, None, folder), folder))
     _note_left_out(folder, grid, cells)
     return _report(folder, grid, cells)

@@ -23,6 +23,8 @@ from embtrain.train.engines import choose
 def choose_for_all(grid: Grid, cells: Sequence[Cell]) -> Grid:
     """Return the grid with one engine for all cells where some have `auto`, and with one block size.
 
+    cells: with the trials at the bounds of a search, which are trained by the same engine.
+
     The engines differ in what one update is, and the comparison would count that as a difference of strategies. All
     cells get the engine that is named for some of them; if none is named, fused if it can train all cells, else
     autograd. If different engines are named, the grid is returned unchanged: the user compares engines.
@@ -52,8 +54,8 @@ def block_size(cell: Cell, engine: str) -> int:
 def describe(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
     """Return one line on the engine of all cells, the reasons if it is not fused, and on a common block size.
 
-    cells: as trained, after `choose_for_all`. own_cells: the same cells as requested, before it. They show which block
-    sizes the strategies have alone.
+    cells: as trained, after `choose_for_all`, with the same trials. own_cells: the cells as requested, before it. They
+    show which block sizes the strategies have alone.
     """
     engine = cells[0].settings.train.engine
     reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell)]

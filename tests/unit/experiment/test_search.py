@@ -329,6 +329,23 @@ def test_an_impossible_search_is_refused_before_training(
     assert local_cells.log == [] and not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("search", ["train.clip=0.1:10.0:log", "train.optimizer=[sgd, adam]",
+                                    "negatives.share_draws_by=[window, batch]", "train.lr=0.001:0.1:log"])
+def test_all_runs_have_an_engine_that_trains_every_trial(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                         capsys: pytest.CaptureFixture[str], search: str) -> None:
+    monkeypatch.setattr(compare.engine.choose, "core", object)
+    monkeypatch.setattr(tuning.progress, "quiet", False)
+    monkeypatch.setattr(compare.parts, "check_settings", lambda *_, **__: (_ for _ in ()).throw(Stopped(15)))
+    key, expected = search.partition("=")[0], "fused" if "lr" in search else "autograd"
+    with pytest.raises(Stopped):
+        run(place, tmp_path, search=[search], trials=2)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("engine: ")]
+    assert line.startswith(f"engine: {expected} for all runs") and (f"sgns: {key}: " in line) == ("lr" not in search)
+    planned, cells = compare.plan(grid(place, search=[search], trials=2), tmp_path)
+    assert {cell.settings.train.engine for cell in cells} == {expected}
+    assert compare.plan(planned, tmp_path)[0] == planned
+
+
 def test_a_trial_whose_final_rate_is_above_the_first_keeps_its_rate() -> None:
     assert tuning.used_settings({"train.lr": 0.01, "negatives.k": 5, "train.min_lr": 0.05}) == {
         "train.lr": 0.01, "negatives.k": 5, "train.min_lr": 0.01}
