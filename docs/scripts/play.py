@@ -105,6 +105,8 @@ def interrupted(run: Path | None) -> Iterator[None]:
         while run is not None and not ended.wait(0.01):
             if (log := run / "metrics.jsonl").exists() and log.stat().st_size:
                 return os.kill(os.getpid(), signal.SIGINT)
+    if run is not None and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:    # of a job that was started with &
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     watching = threading.Thread(target=send_interrupt, daemon=True)
     watching.start()
     try:

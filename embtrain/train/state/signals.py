@@ -96,7 +96,10 @@ def protect_caller() -> Iterator[None]:
 
 
 class Stop:
-    """Context manager that records a signal in `requested`. Outside the main thread it installs no handler."""
+    """Context manager that records a signal in `requested`.
+
+    It installs no handler outside the main thread, and none for a signal that the process ignores.
+    """
 
     def __init__(self) -> None:
         self.requested: int | None = None
@@ -122,7 +125,8 @@ class Stop:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for signum in SIGNALS:
-                self._previous[signum] = signal.signal(signum, self._on_signal)
+                if signal.getsignal(signum) is not signal.SIG_IGN:  # ignored by the parent: see cli/interrupt.py
+                    self._previous[signum] = signal.signal(signum, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:

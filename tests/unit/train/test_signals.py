@@ -85,13 +85,15 @@ def test_previous_handlers_are_restored() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_ignored_signal_is_received_while_the_block_runs() -> None:
-    """A script's background job starts with SIGINT ignored; a request to stop is still one."""
+def test_ignored_signal_stays_ignored_while_the_block_runs() -> None:
+    """A script's background job starts with SIGINT ignored, as when the command starts; SIGTERM stops it."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with Stop() as stop:
             os.kill(os.getpid(), signal.SIGINT)
-            assert stop.requested == signal.SIGINT
+            assert stop.requested is None
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.requested == signal.SIGTERM
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
