@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from embtrain.common import machine
-from embtrain.common.errors import EmbtrainError
+from embtrain.common.errors import EmbtrainError, ResourceError
 from embtrain.kernels.core.loader import core, describe
 
 PACKAGES = ("numpy", "gensim", "safetensors", "pydantic", "matplotlib", "scipy", "pooch")
@@ -68,19 +68,26 @@ def _memory() -> str:
 
 
 def _data() -> list[tuple[str, str]]:
+    offline = os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0")
+    return [("cache", _cache()),
+            ("mirror", os.environ.get("EMBTRAIN_DATA_MIRROR") or "none; set by EMBTRAIN_DATA_MIRROR"),
+            ("offline", "yes: nothing is downloaded" if offline else "no; set by EMBTRAIN_OFFLINE=1")]
+
+
+def _cache() -> str:
     from embtrain.data.storage.folders import cache_folder
 
-    cache = cache_folder()
+    try:
+        cache = cache_folder()
+    except ResourceError as error:
+        return f"NOT usable: {error}"
     existing = next(folder for folder in (cache, *cache.absolute().parents) if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):  # os.access is always true for root
             access = "writable"
     except OSError as error:
         access = f"NOT writable: {error.strerror}"
-    offline = os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0")
-    return [("cache", f"{cache} ({access}, {_size(shutil.disk_usage(existing).free)} free); set by EMBTRAIN_CACHE"),
-            ("mirror", os.environ.get("EMBTRAIN_DATA_MIRROR") or "none; set by EMBTRAIN_DATA_MIRROR"),
-            ("offline", "yes: nothing is downloaded" if offline else "no; set by EMBTRAIN_OFFLINE=1")]
+    return f"{cache} ({access}, {_size(shutil.disk_usage(existing).free)} free); set by EMBTRAIN_CACHE"
 
 
 def _size(n: int) -> str:

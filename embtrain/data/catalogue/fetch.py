@@ -30,7 +30,7 @@ from embtrain.data.catalogue.download import download
 from embtrain.data.catalogue.members import unpack_members
 from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
 from embtrain.data.catalogue.recipes import KINDS, CorpusRecipe, Kind, Recipe, find_recipe, load_recipe
-from embtrain.data.storage.folders import cache_folder, user_path
+from embtrain.data.storage.folders import cache_folder, read_into_cache, user_path
 
 Location = Literal["embedded", "cached", "mirror", "absent", "made"]
 PIECE = 1 << 24  # bytes hashed at a time
@@ -88,7 +88,8 @@ def gold_path(recipe: EvalRecipe, cache: Path | None = None, *, trust: bool = Fa
 def fetch_named(name: str, trust: bool = False) -> list[Path]:
     """Fetch all files that the recipe `name` needs; return their paths."""
     recipe = _recipe_with_files(find_recipe(name))
-    return corpus_paths(recipe, trust=trust) if isinstance(recipe, CorpusRecipe) else [gold_path(recipe, trust=trust)]
+    return read_into_cache(lambda: corpus_paths(recipe, trust=trust) if isinstance(recipe, CorpusRecipe)
+                           else [gold_path(recipe, trust=trust)])
 
 
 def verify_named(name: str) -> list[VerifiedFile]:

@@ -34,14 +34,40 @@ def user_path(text: str, key: str) -> Path:
 def cache_folder() -> Path:
     """Return the cache folder, which need not exist.
 
-    Raises UsageError for an EMBTRAIN_CACHE without a home folder, ResourceError if the fallback is not safe.
+    Raises UsageError for an EMBTRAIN_CACHE without a home folder, ResourceError if a file is in its place or the
+    fallback is not safe.
     """
     if named := os.environ.get("EMBTRAIN_CACHE"):
-        return user_path(named, "EMBTRAIN_CACHE")
-    try:
-        return Path.home() / ".cache" / "embtrain"
-    except RuntimeError:
-        return _temporary(Path(tempfile.gettempdir()) / f"embtrain-{os.getuid()}")
+        folder = user_path(named, "EMBTRAIN_CACHE")
+    else:
+        try:
+            folder = Path.home() / ".cache" / "embtrain"
+        except RuntimeError:
+            return _temporary(Path(tempfile.gettempdir()) / f"embtrain-{os.getuid()}")
+    existing = next(filter(os.path.lexists, (folder, *folder.absolute().parents)))
+    if not existing.is_dir():
+        raise ResourceError(f"EMBTRAIN_CACHE: {folder}: {f'{existing} ' if existing != folder else ''}is not a folder; "
+                            "set EMBTRAIN_CACHE to a folder, which need not exist")
+    return folder
+
+
+def read_into_cache(work: Callable[[], T]) -> T:
+    """Run `work`, which reads data into the cache, and run it again if the cache is deleted in the meantime.
+
+    Raises ResourceError that names EMBTRAIN_CACHE if the cache cannot be written.
+    """
+    cache = cache_folder()
+
+    def with_key() -> T:
+        try:
+            return work()
+        except (OSError, ResourceError) as error:
+            line = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            if isinstance(error, FileNotFoundError) or not line.startswith(f"{cache}{os.sep}"):
+                raise
+            raise ResourceError(f"{line}; set EMBTRAIN_CACHE to a writable folder with free space") from error
+
+    return retry_if_deleted(with_key, cache)
 
 
 def retry_if_deleted(work: Callable[[], T], folder: Path) -> T:

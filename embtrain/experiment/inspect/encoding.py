@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from embtrain.data.storage.folders import cache_folder, retry_if_deleted
+from embtrain.data.storage.folders import read_into_cache
 from embtrain.data.text.corpus import ReadingConfig, find_files
 from embtrain.data.text.shards.estimate import ReadingEstimate, estimate
 from embtrain.experiment.run.schema import Settings
@@ -41,7 +41,7 @@ def encode_text(settings: Settings) -> EncodedText:
     """
     begun = time.monotonic()
     task = tasks.find(settings)
-    corpus = retry_if_deleted(lambda: task.load_corpus(settings), cache_folder())
+    corpus = read_into_cache(lambda: task.load_corpus(settings))
     counts = corpus.identity["counts"]
     return EncodedText(settings.corpus, corpus.identity["sha256"], tasks.describe_files(settings, corpus.identity),
                        counts["documents"], counts["tokens"], counts["types"], counts["words"], counts["kept"],

@@ -24,7 +24,7 @@ from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
 from embtrain.data.formats.candidate_files import QueryNames
 from embtrain.data.inventory.name_lists import format_line
-from embtrain.data.storage.folders import cache_folder, retry_if_deleted
+from embtrain.data.storage.folders import read_into_cache
 from embtrain.data.text.corpus import Corpus
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment.run.model_parts import ModelParts
@@ -238,7 +238,7 @@ def find(settings: Settings) -> type[Task]:
 
 def read(settings: Settings) -> Task:
     """Read the corpus of a run with its model's task; retried if the cache is deleted meanwhile."""
-    return retry_if_deleted(lambda: find(settings).read(settings), cache_folder())
+    return read_into_cache(lambda: find(settings).read(settings))
 
 
 def corpus_hash(folder: Path) -> str:

@@ -153,6 +153,36 @@ def test_a_path_of_an_unknown_user_is_a_wrong_setting(monkeypatch: pytest.Monkey
                                   "absolute path\n")
 
 
+@pytest.mark.parametrize("below", ["", "/a/b"])
+def test_a_file_in_place_of_the_cache_is_named_with_its_key(monkeypatch: pytest.MonkeyPatch,
+                                                            capsys: pytest.CaptureFixture[str], tmp_path: Path,
+                                                            below: str) -> None:
+    (file := tmp_path / "file").touch()
+    monkeypatch.setenv("EMBTRAIN_CACHE", f"{file}{below}")
+    line = f"EMBTRAIN_CACHE: {file}{below}: {f'{file} ' if below else ''}is not a folder; set EMBTRAIN_CACHE to"
+    for command in (("data", "list"), ("data", "fetch", "wordsim353"),
+                    ("fit", "--negatives", "sgns", "--corpus", str(ROOT / "README.md"))):
+        code, _, err = stdout_of(monkeypatch, capsys, *command)
+        assert (code, err.splitlines()[-1]) == (4, f"embtrain: error: {line} a folder, which need not exist")
+    code, out, _ = stdout_of(monkeypatch, capsys, "doctor")
+    assert code == 0 and f"cache         NOT usable: {line}" in out
+
+
+def test_an_unwritable_cache_is_named_with_its_key(monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", "/proc/self/embtrain")      # a path where even root cannot write
+    code, _, err = stdout_of(monkeypatch, capsys, "fit", "--negatives", "sgns", "--corpus", str(ROOT / "README.md"),
+                             "--out", str(tmp_path / "run"))
+    assert code == 4 and err.splitlines()[-1].startswith("embtrain: error: /proc/self/embtrain/text/")
+    assert err.endswith("; set EMBTRAIN_CACHE to a writable folder with free space\n")
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    for filename, kind in ((tmp_path / "cache" / "x", ResourceError), (tmp_path / "cached", OSError)):
+        error = OSError(30, "Read-only file system", str(filename))
+        with pytest.raises(kind) as refused:
+            folders.read_into_cache(lambda error=error: (_ for _ in ()).throw(error))
+        assert ("set EMBTRAIN_CACHE" in str(refused.value)) == (kind is ResourceError)
+
+
 def test_no_temporary_folder_is_one_line_and_code_4(tmp_path: Path) -> None:
     """Root can write everywhere, so the process itself refuses to create files in any temporary folder."""
     (tmp_path / "sitecustomize.py").write_text(
