@@ -3,6 +3,7 @@
     vectors, contexts  (V, D) float32, input and output table; missing before build_vocab
     ngrams             (B, D) float32, rows of the n-grams of a FastText
     counts             (V,) int64
+    learned            (bytes,) uint8, the state of the source and of the loss; missing before `train`
     model              (bytes,) uint8, JSON: class, words, arguments of the constructor, state of training
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.gensim.errors import MissingFileError
+from embtrain.train.state import serialize
 
 FORMAT = 1
 _PICKLE = b"\x80"  # first byte of a pickle; of a safetensors file, it can be part of a length before the header
@@ -40,19 +42,22 @@ class SavedModel:
     vectors: np.ndarray | None      # (V, D) float32
     contexts: np.ndarray | None     # (V, D) float32
     ngrams: np.ndarray | None       # (B, D) float32; None: a Word2Vec
+    learned: dict[str, Any] | None  # state of the source and of the loss; None before `train`
 
 
 def write(path: str | os.PathLike, model: SavedModel) -> None:
     """Write a file. UsageError if a word is neither text nor an integer, or if JSON has no form for another value."""
     if odd := next((word for word in model.words if type(word) not in (str, int)), None):
         raise UsageError(f"save: the word {odd!r:.60}: only strings and integers can be saved; train on strings")
-    tree = {"format": FORMAT, **{key: asdict(model)[key] for key in ("kind", "arguments", "state", "words")}}
+    tree = {"format": FORMAT, **{key: getattr(model, key) for key in ("kind", "arguments", "state", "words")}}
     content = json.dumps(tree, default=_plain).encode()
     arrays: dict[str, np.ndarray] = {
         "model": np.frombuffer(content, np.uint8), "counts": model.counts.astype(np.int64)}
     for name, table in (("vectors", model.vectors), ("contexts", model.contexts), ("ngrams", model.ngrams)):
         if table is not None:
             arrays[name] = table.astype(np.float32, copy=False)
+    if model.learned is not None:
+        arrays["learned"] = np.frombuffer(serialize.to_bytes(model.learned), np.uint8)
     with write_atomically(Path(path)) as file:
         file.writelines(checksummed.file_chunks(arrays))
 
@@ -83,8 +88,9 @@ def read(path: str | os.PathLike, kind: str) -> SavedModel:
             raise DataError(f"{path}: format {tree['format']!r:.20} is unknown; this version supports {FORMAT}")
         if tree["kind"] != kind:
             raise DataError(f"{path}: is a {tree['kind']!s:.20}; read it with embtrain.gensim's class of that name")
+        learned = serialize.from_bytes(arrays["learned"].tobytes(), str(path)) if "learned" in arrays else None
         model = SavedModel(kind, tree["arguments"], tree["state"], tree["words"], arrays["counts"],
-                           arrays.get("vectors"), arrays.get("contexts"), arrays.get("ngrams"))
+                           arrays.get("vectors"), arrays.get("contexts"), arrays.get("ngrams"), learned)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: contains no model; {_REMEDY}") from error
     tables = [table for table in (model.vectors, model.contexts) if table is not None]

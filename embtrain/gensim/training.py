@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from embtrain.common import progress
+from embtrain.common.errors import DataError
 from embtrain.common.progress import Progress
 from embtrain.common.types import ProblemSpec
 from embtrain.data.text.corpus import Corpus
@@ -80,8 +81,8 @@ def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, t
     """Train on a text and return what the source and the loss have learned. A text without pairs changes nothing.
 
     words: V. counts: (V,) of the vocabulary, which decide subsampling and noise. tables: only read. learned: from an
-    earlier call over the same vocabulary and strategy. on_epoch: called after each epoch. Raises UsageError, DataError,
-    ResourceError.
+    earlier call over the same vocabulary; a state that does not fit is left out with a warning. on_epoch: called after
+    each epoch. Raises UsageError, DataError, ResourceError.
     """
     n_threads_before = torch.get_num_threads()
     try:
@@ -121,9 +122,17 @@ def _build(settings: Settings, task: WindowsTask, vocabulary: Vocabulary, tables
         for rows, part in zip(model.u.split([len(part) for part in inputs]), inputs, strict=True):
             rows.copy_(torch.from_numpy(part))
         model.v.copy_(torch.from_numpy(contexts))
-    if learned is not None:
+    if learned is None:
+        return parts
+    try:
+        if learned["source"].keys() != parts.source.state_dict().keys():
+            raise ValueError("it is that of another source")
         parts.source.load_state_dict(learned["source"])
         parts.loss.load_state_dict(learned["loss"])
+    except (DataError, LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+        _log.warning("Word2Vec: the state of %s starts again: that of the last call of `train` does not fit, because "
+                     "the strategy or the device has changed (%.200s)", parts.source.name, " ".join(str(error).split()))
+        return _build(settings, task, vocabulary, tables, None)  # the state may be loaded in part
     return parts
 
 

@@ -208,7 +208,7 @@ class Word2Vec(GensimWord2Vec):
                                     "vector_size")
 
     def prepare_weights(self, update: bool = False) -> None:
-        """Initialize the tables, or those of new words; what a source has learned belongs to the old vocabulary."""
+        """Initialize the tables, or those of new words; the state of the source belongs to the old vocabulary."""
         super().prepare_weights(update)
         self._learned = None
 
@@ -216,14 +216,15 @@ class Word2Vec(GensimWord2Vec):
 
     def save(self, fname: str | os.PathLike, separately: Any = None, sep_limit: int = 0, ignore: Any = (),
              pickle_protocol: int = 0) -> None:
-        """Save the model to one safetensors file. Only `fname` has an effect. What a source has learned is not saved.
+        """Save the model to one safetensors file. Only `fname` has an effect.
 
         Raises UsageError if a word is neither text nor an integer, or if JSON has no form for another value.
         """
         tables = [*self._inputs(), None][:2] if hasattr(self, "syn1neg") else [None, None]
         saved.write(fname, saved.SavedModel(
             self.kind, self._arguments, {name: getattr(self, name) for name in _STATE if hasattr(self, name)},
-            self.wv.index_to_key, self._counts(), tables[0], getattr(self, "syn1neg", None), tables[1]))
+            self.wv.index_to_key, self._counts(), tables[0], getattr(self, "syn1neg", None), tables[1],
+            self._learned))
 
     @classmethod
     def load(cls, fname: str | os.PathLike, mmap: str | None = None, rethrow: bool = False) -> Self:
@@ -241,6 +242,7 @@ class Word2Vec(GensimWord2Vec):
                 raise DataError(f"{fname}: its table of n-grams does not have `bucket` rows; save the model again")
             add_words(model.wv, content.words, content.counts, content.vectors, content.ngrams)
             model.syn1neg = content.contexts
+        model._learned = content.learned
         return model
 
 

@@ -185,7 +185,6 @@ def test_a_saved_model_continues_as_if_it_had_not_been_saved(more: dict[str, Any
     model.save(tmp_path / "m")
     again = FastText.load(tmp_path / "m")
     assert same(again, model) and again.wv.index_to_key == model.wv.index_to_key
-    model._learned = None  # what a source has learned is not saved
     for each in (model, again):
         each.train(topics(), total_examples=1, epochs=1)
     assert same(again, model)

@@ -432,11 +432,12 @@ def test_locked_vectors_and_tables_of_another_shape_are_refused() -> None:
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("more", [{}, {"negatives": "nce", "sets": {"train.shuffle": False}, "ns_exponent": 0.5}])
+@pytest.mark.parametrize("more", [
+    {}, {"sg": 0}, {"negatives": "nce", "sets": {"train.shuffle": False}, "ns_exponent": 0.5}, {"negatives": "ace"},
+    {"negatives": "cluster"}])
 def test_a_saved_model_continues_as_if_it_had_not_been_saved(more: dict[str, Any], tmp_path: Path) -> None:
-    model = Word2Vec(topics(), **SMALL, **more)
+    model = Word2Vec(topics(), **{**SMALL, **more})
     model.save(tmp_path / "model")
-    model._learned = None  # what a source has learned is not saved
     loaded = Word2Vec.load(str(tmp_path / "model"), mmap="r")
     for other in (model, loaded):
         other.train(topics(), total_examples=300, epochs=1)
@@ -452,6 +453,18 @@ def test_a_model_without_a_vocabulary_is_saved(tmp_path: Path) -> None:
     loaded = Word2Vec.load(tmp_path / "empty")
     loaded.build_vocab(topics())
     assert len(loaded.wv) == 24 and loaded.window == 3
+
+
+def test_a_state_of_another_strategy_starts_again_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                                 ) -> None:
+    strategy = tmp_path / "own.yaml"
+    strategy.write_text("negatives: {source: unigram, k: 2}\nloss: {name: logistic}\n")
+    Word2Vec(topics(), **SMALL, negatives=strategy).save(tmp_path / "model")
+    strategy.write_text("negatives: {source: ace, k: 2}\nloss: {name: logistic}\n")
+    model = Word2Vec.load(tmp_path / "model")
+    before = model.wv.vectors.copy()
+    model.train(topics(), total_examples=300, epochs=1)
+    assert "the state of ace starts again" in caplog.text and not np.array_equal(model.wv.vectors, before)
 
 
 def test_damaged_files_are_one_line(tmp_path: Path) -> None:
