@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from embtrain.common.errors import UsageError
 from embtrain.data.storage.folders import cache_folder
 from embtrain.data.storage.token_lists import write_token_lists
 from embtrain.experiment.run.run import Run, fit
-from embtrain.experiment.run.settings import resolve
+from embtrain.experiment.run.settings import Settings, resolve
 from embtrain.experiment.tasks import base as task_classes
 from embtrain.train.state.signals import protect_caller
 
@@ -35,15 +35,10 @@ def fit_api(negatives: str | None = None, *, model: str | None = None,
     the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM raises Stopped.
     """
     path, texts = None if config is None else Path(config), sets_argument(sets)
-    if isinstance(corpus, Iterable) and not isinstance(corpus, str | bytes | os.PathLike | Mapping):
-        task = task_classes.find(resolve(negatives, model, None, loss, path, texts))
-        if not task.token_list_keys:
-            raise UsageError(f"corpus: takes no {type(corpus).__name__}, because the model learns from "
-                             f"{task.corpus_kind}; give the path of a file or folder")
-        texts = [*as_sets({f"{task.section}.{key}": value for key, value in task.token_list_keys.items()}), *texts]
-        corpus = write_token_lists(corpus, cache_folder() / "lists")
-    settings = resolve(negatives, model, None if corpus is None else corpus_argument(corpus), loss, path,
-                       texts, seed, threads, device, tuned=tuned)
+    if corpus is not None:
+        corpus, keys = corpus_or_lists(corpus, lambda: resolve(negatives, model, None, loss, path, texts))
+        texts = [*keys, *texts]
+    settings = resolve(negatives, model, corpus, loss, path, texts, seed, threads, device, tuned=tuned)
     return fit(settings, folder_argument(out))
 
 
@@ -62,6 +57,22 @@ def sets_argument(sets: Sets | None) -> list[str]:
         return list(sets)
     raise UsageError(f'sets: {sets!r:.60}: should be a mapping like {{"model.dim": 50}}, or a list of texts like '
                      '["model.dim=50"]')
+
+
+def corpus_or_lists(corpus: Any, settings: Callable[[], Settings]) -> tuple[str, list[str]]:
+    """The name or path of a corpus, and the KEY=VALUE texts that its reader needs.
+
+    Lists of tokens are written to a file of the cache. settings: of the run without its corpus, called for lists alone.
+    Raises UsageError, DataError or ResourceError.
+    """
+    if not isinstance(corpus, Iterable) or isinstance(corpus, str | bytes | os.PathLike | Mapping):
+        return corpus_argument(corpus), []
+    task = task_classes.find(settings())
+    if not task.token_list_keys:
+        raise UsageError(f"corpus: takes no {type(corpus).__name__}, because the model learns from "
+                         f"{task.corpus_kind}; give the path of a file or folder")
+    keys = as_sets({f"{task.section}.{key}": value for key, value in task.token_list_keys.items()})
+    return str(write_token_lists(corpus, cache_folder() / "lists")), keys
 
 
 def corpus_argument(corpus: Any) -> str:

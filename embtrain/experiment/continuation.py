@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from embtrain.common import shipped
 from embtrain.common.errors import UsageError
-from embtrain.experiment.api import Sets, folder_argument, sets_argument
+from embtrain.experiment.api import Sets, corpus_or_lists, folder_argument, sets_argument
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.run import Run, fit
 from embtrain.experiment.run.settings import Settings
@@ -19,17 +20,20 @@ from embtrain.train.state.signals import protect_caller
 FIXED_KEYS = ("corpus", "train.parent", "train.start", "strategy")
 
 
-def continue_run(run: str | os.PathLike[str], corpus: str | Path, *, sets: Sets | None = None, seed: int | None = None,
-                 threads: int | None = None, out: str | Path | None = None) -> Run:
+def continue_run(run: str | os.PathLike[str], corpus: str | Path | Iterable[Iterable[Any]], *, sets: Sets | None = None,
+                 seed: int | None = None, threads: int | None = None, out: str | Path | None = None) -> Run:
     """`embtrain continue` from Python: train a new run from the state of a run, on another text.
 
-    run: a finished run of skip-gram, as a Run or its folder, which does not change. corpus: the name of a recipe, or a
-    path. sets: over the settings of `run`, a mapping or KEY=VALUE texts. seed: by default that of `run` plus 1, so that
-    no random number is drawn again. out: a new folder. Raises UsageError, DataError or ResourceError, each with a
-    one-line message. Ctrl-C saves the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM raises
-    Stopped.
+    run: a finished run of skip-gram, as a Run or its folder, which does not change. corpus: the name of a recipe, a
+    path, or an iterable of lists of tokens, as in `embtrain.fit`. Lists need a run that was trained on lists, or the
+    reading settings of its text in `sets`. sets: over the settings of `run`, a mapping or KEY=VALUE texts. seed: by
+    default that of `run` plus 1, so that no random number is drawn again. out: a new folder. Raises UsageError,
+    DataError or ResourceError, each with a one-line message. Ctrl-C saves the state of the run and raises Interrupted,
+    a KeyboardInterrupt; SIGTERM raises Stopped.
     """
-    settings = continued_settings(Path(run), corpus, sets_argument(sets), seed, threads)
+    texts, parent = sets_argument(sets), Path(run)
+    corpus, keys = corpus_or_lists(corpus, lambda: run_settings.from_run(parent))
+    settings = continued_settings(parent, corpus, [*keys, *texts], seed, threads)
     return fit(settings, folder_argument(out))
 
 

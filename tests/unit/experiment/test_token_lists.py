@@ -52,6 +52,18 @@ def test_a_run_equals_that_of_the_same_text_in_a_file(tmp_path: Path) -> None:
     assert np.array_equal(vectors(run.resume())[1], vectors(file)[1])  # the text is still in the cache
 
 
+def test_a_run_is_continued_on_lists(tmp_path: Path) -> None:
+    run = embtrain.fit("sgns", corpus=lists(), sets=KEYS, threads=1, out=tmp_path / "a")
+    child = embtrain.continue_run(run, ([*line, "NEW"] for line in lists()), threads=1, out=tmp_path / "b")
+    assert {"NEW", "W-3_x"} <= set(vectors(child)[0])
+    (tmp_path / "text.txt").write_text("".join(" ".join(line) + "\n" for line in lists()))
+    other = embtrain.fit("sgns", corpus=tmp_path / "text.txt", sets=KEYS, threads=1, out=tmp_path / "c")
+    with pytest.raises(UsageError, match=r"^text.lower: False: the text of .* was read with True"):
+        embtrain.continue_run(other, lists(), out=tmp_path / "d")
+    with pytest.raises(UsageError, match=r"^corpus: takes no int; give the name of a recipe or the path"):
+        embtrain.continue_run(run, 5, out=tmp_path / "d")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("model", "keys"), [
     ("node2vec", {"walks.min_count": 1, "walks.window": 3, "walks.valid": 0, "walks.test": 0,
                   "evaluate.heldout_pairs": 0, "evaluate.benchmarks": [], "evaluate.neighbours": []}),
