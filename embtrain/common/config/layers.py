@@ -6,6 +6,7 @@ number, which YAML 1.1 reads as text.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -120,19 +121,25 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
 
 
 def as_sets(keys: Mapping[str, Any]) -> list[str]:
-    """Return keys and values in the format of `--set`."""
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value, default=_python_number)}"
-            for key, value in keys.items()]
+    """Return keys and values in the format of `--set`. UsageError for a value that YAML has no form for."""
+    texts = []
+    for key, value in keys.items():
+        try:
+            texts.append(f"{key}={value if isinstance(value, str) else json.dumps(value, default=_plain)}")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"{printable(str(key))}: {printable(repr(value))}: should be a number, a word, a path, or "
+                             f"a list of these, {error}") from error
+    return texts
 
 
-def _python_number(value: Any) -> Any:
-    """Convert a numpy number, as grids of searches contain, to a Python number."""
+def _plain(value: Any) -> Any:
+    """Convert a numpy number, as grids of searches contain, to a Python number, and a path or a run to text."""
     import numpy as np  # imported late, to keep the start of the command fast
-
     if isinstance(value, np.generic):
         return value.item()
-    raise UsageError(f"{printable(repr(value))}: should be a number, a word, or a list of these, got a "
-                     f"{type(value).__name__}")
+    if isinstance(value, os.PathLike) and isinstance(path := os.fspath(value), str):
+        return path
+    raise TypeError(f"got a {type(value).__name__}")
 
 
 def from_set(text: str) -> Layer:
@@ -288,8 +295,6 @@ def printable(text: str) -> str:
 
 
 def _shown(path: Path) -> str:
-    try:
-        inside = Path(os.path.abspath(path)).relative_to(Path.cwd())
-    except (ValueError, OSError):
-        return printable(str(path))
-    return printable(str(inside))
+    with contextlib.suppress(ValueError, OSError):
+        path = Path(os.path.abspath(path)).relative_to(Path.cwd())
+    return printable(str(path))

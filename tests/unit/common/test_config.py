@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import yaml
 from helpers.looped import looped
@@ -18,7 +19,7 @@ from pydantic import Field, create_model, model_validator
 
 import embtrain
 from embtrain.common import shipped
-from embtrain.common.config import Layer, Section, build, dump, from_set, merge, read_yaml
+from embtrain.common.config import Layer, Section, as_sets, build, dump, from_set, merge, read_yaml
 from embtrain.common.config.layers import MAX_BYTES, MAX_PROBLEMS
 from embtrain.common.errors import UsageError
 from embtrain.experiment import tasks
@@ -275,6 +276,18 @@ def test_only_one_module_parses_yaml() -> None:
     parsing = [path.relative_to(package).as_posix() for path in package.rglob("*.py")
                if re.search(r"yaml\.(?:safe_load|load|full_load|compose|parse|scan)", path.read_text(encoding="utf-8"))]
     assert parsing == ["common/config/layers.py"]
+
+
+def test_paths_are_settings_and_an_error_names_the_key() -> None:
+    (text, words) = as_sets({"a.b": Path("x: 1 #/ä"), "c": [Path("d"), np.float32(0.5)]})
+    assert from_set(text).tree == {"a": {"b": "x: 1 #/ä"}} and from_set(words).tree == {"c": ["d", 0.5]}
+    loop: list[Any] = []
+    loop.append(loop)
+    for value, problem in [(object, "got a type"), ([{1}], "got a set"), ({(1, 2): 3}, "keys must be str"),
+                           (loop, "Circular")]:
+        with pytest.raises(UsageError, match=rf"^a\.b: .*: should be a number, a word, a path, or a list of these, "
+                                             f"{problem}"):
+            as_sets({"a.b": value})
 
 
 def test_a_missing_file_a_folder_and_an_invalid_path(tmp_path: Path) -> None:

@@ -117,5 +117,5 @@ def test_numpy_numbers_are_accepted() -> None:
                            threads=np.int64(1))  # type: ignore[arg-type]
     x, _ = documents()
     assert np.array_equal(one.fit(x).vectors_, SkipGramEmbedder(**SMALL).fit(x).vectors_)
-    with pytest.raises(UsageError, match="should be a number, a word, or a list of these, got a set"):
+    with pytest.raises(UsageError, match=r"^train\.lr: \{1\}: should be a number, a word, a path, or a list of"):
         SkipGramEmbedder(sets={"train.lr": {1}}).fit(x)

@@ -109,6 +109,12 @@ def test_settings_are_a_mapping_or_texts(sets: Any, run: embtrain.Run, text: Pat
     assert child.settings.train.lr == 0.02 and child.settings.train.parent == str(run.folder.resolve())
 
 
+def test_a_path_or_a_run_is_a_setting(run: embtrain.Run, text: Path, tmp_path: Path) -> None:
+    for i, start in enumerate((run, run.folder)):
+        other = embtrain.fit("sgns", corpus=text, sets=KEYS | {"train.start": start}, threads=1, out=tmp_path / str(i))
+        assert other.settings.train.start == str(run.folder)
+
+
 def test_texts_give_the_run_of_the_mapping(run: embtrain.Run, text: Path, tmp_path: Path) -> None:
     other = embtrain.fit("sgns", corpus=text, sets=TEXTS, threads=1, out=tmp_path / "a")
     assert np.array_equal(other.word_vectors.table, run.word_vectors.table)
