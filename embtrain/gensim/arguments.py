@@ -6,7 +6,7 @@ then the key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -18,6 +18,7 @@ from embtrain.common.config import as_sets, from_set
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import TextConfig
 from embtrain.experiment import Settings
+from embtrain.experiment.api import Sets, sets_argument
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 
 KEYS = {"vector_size": "model.dim", "window": "text.window", "shrink_windows": "text.dynamic_window",
@@ -40,12 +41,17 @@ _RUN_KEYS = {f"train.{name}" for name in (
     "parent", "sinks", "track_until")}
 
 
-def check_sets(sets: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for a key that an argument sets, or that has no effect. Unknown keys pass.
+def checked_sets(sets: Sets | None, given: Mapping[str, Any]) -> list[str]:
+    """Return `sets` as KEY=VALUE texts. ArgumentError for a key that an argument sets, or that has no effect.
 
-    given: arguments by name. negatives.k and negatives.exponent are accepted if their arguments are unset.
+    given: arguments by name. negatives.k and negatives.exponent are accepted if their arguments are unset. Unknown keys
+    pass.
     """
-    for line in as_sets(sets):
+    try:
+        lines = sets_argument(sets)
+    except UsageError as error:
+        raise ArgumentError(*error.args) from error
+    for line in lines:
         try:
             tree = from_set(line).tree
         except UsageError:  # `resolve` reports it with the name `sets`
@@ -59,6 +65,7 @@ def check_sets(sets: Mapping[str, Any], given: Mapping[str, Any]) -> None:
                                     "are trained on; remove it")
             if section == "evaluate" or key in _RUN_KEYS:
                 raise ArgumentError(f"sets: {key}: works only in a run; remove it, or train with embtrain.fit")
+    return lines
 
 
 def _dotted_keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -69,11 +76,11 @@ def _dotted_keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Mapping[str, Any], seed: int, threads: int
+def resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Sequence[str], seed: int, threads: int
             ) -> Settings:
     """Return the settings of a run.
 
-    sg: 0 for CBOW, else skip-gram. arguments: values by the names of the keys. sets: further keys, which come last.
+    sg: 0 for CBOW, else skip-gram. arguments: values by the names of the keys. sets: KEY=VALUE texts, which come last.
     Raises ArgumentError or ArgumentTypeError with one line for each value that cannot work.
     """
     try:
@@ -83,7 +90,7 @@ def resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Mapping
         raise (ArgumentTypeError if is_type else ArgumentError)(*error.args) from error
 
 
-def _resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Mapping[str, Any], seed: int, threads: int
+def _resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Sequence[str], seed: int, threads: int
              ) -> Settings:
     flag_names = {"--negatives": "negatives"}
     lines = []
@@ -91,7 +98,7 @@ def _resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Mappin
         (line,) = as_sets({(KEYS | SUBWORD_KEYS)[name]: value})
         lines.append(line)
         flag_names[f"--set {line}"] = f"{name}={line.partition('=')[2]}"
-    for line in as_sets(sets):
+    for line in sets:
         lines.append(line)
         flag_names[f"--set {line}"] = f"sets: {line}"
     settings = experiment.resolve(negatives, "skipgram" if sg else "cbow", "sentences",

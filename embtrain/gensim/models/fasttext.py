@@ -6,7 +6,7 @@ Queries, the vocabulary and `wv`, a FastTextKeyedVectors, are gensim's own code,
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from embtrain.common.errors import DataError
 from embtrain.data.vectors.fasttext_file import read_fasttext
 from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
+from embtrain.experiment.api import Sets
 from embtrain.gensim.errors import ArgumentError
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec, add_words
 
@@ -43,7 +44,7 @@ class FastText(Word2Vec, GensimFastText):
                  epochs: int = 5, null_word: int = 0, min_n: int = 3, max_n: int = 6, sorted_vocab: int = 1,
                  bucket: int = 2_000_000, trim_rule: Callable[..., int] | None = None, batch_words: int = 10_000,
                  callbacks: Sequence[Any] = (), max_final_vocab: int | None = None, shrink_windows: bool = True, *,
-                 negatives: str | os.PathLike = "sgns", sets: Mapping[str, Any] | None = None):
+                 negatives: str | os.PathLike = "sgns", sets: Sets | None = None):
         given = locals()
         if word_ngrams != 1:
             raise ArgumentError(f"word_ngrams={word_ngrams}: n-grams of words are not implemented; set word_ngrams=1")

@@ -21,6 +21,7 @@ from embtrain.common.errors import DataError
 from embtrain.common.files import temporary_folder
 from embtrain.data.storage.folders import cache_folder
 from embtrain.experiment import Settings
+from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments, saved, sentences as texts, training
 from embtrain.gensim.errors import ArgumentError
 from embtrain.gensim.training import Epoch, Learned
@@ -41,11 +42,11 @@ class Word2Vec(GensimWord2Vec):
     """gensim's Word2Vec, trained by embtrain: CBOW or skip-gram with any strategy.
 
     The arguments are gensim's. negatives: a strategy by name, or the path of its YAML. sets: further configuration
-    keys, e.g. {"negatives.share_draws_by": "window"}; a key that an argument sets, or without effect, is refused. sg: 0
-    for CBOW, gensim's default, 1 for skip-gram. negative, ns_exponent: None: the strategy's own, 5 and .75 for `sgns`.
-    workers: threads, at most one per core and per batch_words words, as in gensim: a small text is trained by one,
-    reproducibly. sample: None: 0. seed: None: a random one. cbow_mean: 1 for CBOW, no effect on skip-gram. hashfxn has
-    no effect.
+    keys, a mapping like {"negatives.share_draws_by": "window"} or KEY=VALUE texts; a key that an argument sets, or
+    without effect, is refused. sg: 0 for CBOW, gensim's default, 1 for skip-gram. negative, ns_exponent: None: the
+    strategy's own, 5 and .75 for `sgns`. workers: threads, at most one per core and per batch_words words, as in
+    gensim: a small text is trained by one, reproducibly. sample: None: 0. seed: None: a random one. cbow_mean: 1 for
+    CBOW, no effect on skip-gram. hashfxn has no effect.
 
     `wv` is gensim's KeyedVectors, `syn1neg` the output table (V, D). Same seed, one worker: bitwise the same vectors.
 
@@ -65,7 +66,7 @@ class Word2Vec(GensimWord2Vec):
                  trim_rule: Callable[..., int] | None = None, sorted_vocab: int = 1, batch_words: int = 10_000,
                  compute_loss: bool = False, callbacks: Sequence[Any] = (), comment: str | None = None,
                  max_final_vocab: int | None = None, shrink_windows: bool = True, *,
-                 negatives: str | os.PathLike = "sgns", sets: Mapping[str, Any] | None = None):
+                 negatives: str | os.PathLike = "sgns", sets: Sets | None = None):
         keys = self._prepare(locals())
         super().__init__(compute_loss=compute_loss, comment=comment, **keys)
 
@@ -76,12 +77,11 @@ class Word2Vec(GensimWord2Vec):
         """
         self._arguments = {name: value for name, value in given.items()
                            if name not in (*_NOT_SAVED, "self", "__class__", "sets")}
-        self._arguments["sets"] = self.sets = dict(given["sets"] or {})
+        self._arguments["sets"] = self.sets = arguments.checked_sets(given["sets"], given)
         self.negatives, self._subwords = os.fspath(given["negatives"]), dict(subwords or {})
         self._learned: Learned | None = None
         arguments.check_algorithm(given["sg"], given["hs"], given["cbow_mean"])
         arguments.n_threads(given["workers"])
-        arguments.check_sets(self.sets, given)
         texts.check_rereadable(given["sentences"], given["epochs"] + 1)
         chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}
         resolved = arguments.resolve(self.negatives, given["sg"], {

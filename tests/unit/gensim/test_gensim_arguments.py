@@ -11,6 +11,7 @@ from helpers.looped import looped
 
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.gensim import FastText, Word2Vec
+from embtrain.gensim.errors import ArgumentError
 
 pytestmark = pytest.mark.long
 
@@ -66,6 +67,20 @@ def test_a_key_that_an_argument_sets_or_without_effect_is_one_line(sets: dict[st
             kind(SENTENCES, **SMALL, sets=sets)
         assert isinstance(caught.value, UsageError)
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_sets_are_a_mapping_or_texts(tmp_path: Path) -> None:
+    for kind in (Word2Vec, FastText):
+        model = kind(SENTENCES, **SMALL, sets={"negatives.share_draws_by": "window"})
+        same = kind(SENTENCES, **SMALL, sets=["negatives.share_draws_by=window"])
+        same.save(tmp_path / "model")
+        for other in (same, kind.load(tmp_path / "model")):
+            assert np.array_equal(other.wv.vectors, model.wv.vectors) and other.sets == model.sets
+        for sets in ("negatives.share_draws_by=window", 5, [("loss.name", "nce")]):
+            with pytest.raises(ArgumentError, match=r"^sets: .*: should be a mapping like \{.*, or a list of texts"):
+                kind(SENTENCES, **SMALL, sets=sets)  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError, match=r"^loss\.name: \{1\}: should be a number, a word, "):
+            kind(SENTENCES, **SMALL, sets={"loss.name": {1}})
 
 
 def test_the_number_and_the_exponent_of_negatives_are_keys_while_their_arguments_are_unset() -> None:
