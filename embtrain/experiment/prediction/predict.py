@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.files import check_exists
 from embtrain.common.progress import Progress
 from embtrain.common.terminal import plain
 from embtrain.data.storage.containers import Source, sources
@@ -160,6 +161,9 @@ def _open_queries(path: str) -> Iterator[Source]:
 
 
 def _open_pipe(path: str) -> Iterator[Source]:
+    check_exists(Path(path), "a file of queries", may_be_run=False)
+    if Path(path).is_dir():
+        raise DataError(f"{path}: is a folder; give a file of queries")
     try:
         with open(path, "rb") as stream:
             yield Source(path, stream, 0)

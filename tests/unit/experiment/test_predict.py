@@ -387,6 +387,15 @@ def test_a_wrong_query_is_refused(place: Path, task: str, query: tuple[str, ...]
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(("name", "message"), [
+    ("none.tsv", "file or folder not found; give a file of queries"), (".", "is a folder; give a file of queries")])
+def test_a_file_of_queries_that_is_missing_or_a_folder_is_refused(place: Path, tmp_path: Path, name: str, message: str
+                                                                  ) -> None:
+    with pytest.raises(DataError) as caught:
+        predict.predict_queries(place / "graph", (), file=tmp_path / name)
+    assert str(caught.value) == f"{tmp_path / name}: {message}"
+
+
 def test_hiding_positives_is_refused_if_none_are_stored(place: Path) -> None:
     for task in ("words", "lm", "docs"):
         with pytest.raises(UsageError, match=r"--hide-known: model.name: \w+ stores no known positives"):
