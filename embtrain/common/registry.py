@@ -13,7 +13,7 @@ import os.path
 import pkgutil
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -121,9 +121,10 @@ def place(error: BaseException, module: str) -> str:
     return module if spec is None or spec.origin is None else spec.origin
 
 
-def find(package: str, base: type, name: str, key: str) -> type[Any]:
+def find(package: str, base: type, name: str, key: str, hint: Callable[[str], str] = lambda name: "") -> type[Any]:
     """Return the class of that name. Raises UsageError with the key, the nearest name and all known names.
 
+    hint: of an unknown name, for the error in place of the nearest name; empty: none.
     The classes of other names are not imported: a run uses one of each kind, and each file takes time to import.
     """
     if (read := _read_class(package, base, name, tuple(importlib.import_module(package).__path__))) is not None:
@@ -134,5 +135,6 @@ def find(package: str, base: type, name: str, key: str) -> type[Any]:
     if name not in known:
         own = f"; {name}.py is in this folder, but not in an installed package: pip install -e ." \
             if os.path.isfile(f"{name}.py") else ""
-        raise UsageError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}{own}")
+        raise UsageError(f"{key}: there is no {name!r}{hint(name) or did_you_mean(name, known)}; there are: "
+                         f"{', '.join(known)}{own}")
     return known[name]

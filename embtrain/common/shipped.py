@@ -32,6 +32,15 @@ def names(kind: str, below: str = "") -> list[str]:
     return sorted(path.stem for path in (folder(kind) / below).glob("*.yaml"))
 
 
+def strategy_sources() -> dict[str, str]:
+    """The source of each strategy, by the name of the strategy."""
+    from embtrain.common.config.layers import read_yaml  # imported late: only an error reads all files
+
+    sections = {name: read_yaml(folder("configs") / "strategies" / f"{name}.yaml").tree.get("negatives")
+                for name in names("configs", "strategies")}
+    return {name: keys["source"] for name, keys in sections.items() if isinstance(keys, dict) and "source" in keys}
+
+
 def tuned_names() -> dict[str, list[str]]:
     """The corpora of each model with tuned settings: model -> corpora, both sorted."""
     corpora: dict[str, list[str]] = {}
@@ -47,8 +56,11 @@ def path(kind: str, name: str, below: str = "") -> Path:
     if name not in known:
         files = [folder(kind) / below / f"{strategy}.yaml" for strategy in known]
         is_case_wrong = name.lower() in map(str.lower, known)
+        with_source = [key for key, source in strategy_sources().items() if source == name] \
+            if below == "strategies" else []
         hint = "" if is_case_wrong else _names_by_description(name, files)
-        hint = hint or did_you_mean(name, known)
+        hint = f": it is a source; strategies with it: {', '.join(with_source)}" if with_source else \
+            hint or did_you_mean(name, known)
         fits = len(known) <= MAX_LISTED
         listing = f"there are: {', '.join(known)}" if fits else f"embtrain list names all {len(known)}"
         raise UsageError(f"no {NOUNS.get(below or kind, below or kind)} named {name!r}{hint}; {listing}")

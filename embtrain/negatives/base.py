@@ -32,7 +32,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common import registry
+from embtrain.common import registry, shipped
 from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits, trait
@@ -286,4 +286,10 @@ def find(name: str) -> type[NegativeSource]:
     A class of another package is returned as a subclass that checks its draws and turns its exceptions into errors of
     one line with the file and line that raised them (plugin_checks.py).
     """
-    return guarded(registry.find("embtrain.negatives", NegativeSource, name, "negatives.source"))
+    return guarded(registry.find("embtrain.negatives", NegativeSource, name, "negatives.source", _strategy_hint))
+
+
+def _strategy_hint(name: str) -> str:
+    """Return the source of a strategy, for the error about a strategy's name in place of a source's."""
+    source = shipped.strategy_sources().get(name)
+    return f": it is a strategy; its source is {source}" if source else ""

@@ -178,6 +178,18 @@ def test_an_empty_configuration_of_a_run_is_reported(tmp_path: Path) -> None:
         experiment.resume(tmp_path)
 
 
+def test_the_name_of_a_source_suggests_strategies_and_the_reverse() -> None:
+    for name, strategies in (("unigram", "alpha-nce, degree, .*, sgns"), ("hardest", "dns, positive-aware, .*, warp"),
+                             ("in_batch", "in-batch, in-batch-streaming")):
+        with pytest.raises(UsageError, match=f"strategy: no strategy named '{name}': it is a source; strategies with "
+                                             f"it: {strategies}; embtrain list names all"):
+            resolve(name)
+    for name, source in (("sgns", "unigram"), ("in-batch", "in_batch"), ("warp", "hardest")):
+        with pytest.raises(UsageError, match=rf"negatives\.source: there is no '{name}': it is a strategy; its source "
+                                             f"is {source}; there are: "):
+            resolve(sets=[f"negatives.source={name}"])
+
+
 def test_names_of_other_tools_suggest_a_strategy() -> None:
     for name, meant in (("word2vec", "sgns"), ("nec", "nce"), ("hierarchical", None)):
         with pytest.raises(UsageError) as caught:

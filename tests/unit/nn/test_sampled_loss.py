@@ -465,6 +465,7 @@ def test_same_seed_same_draws_and_another_seed_others() -> None:
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 @looped("change, words", [
+    (lambda p: module(source="sgns"), "negatives: there is no 'sgns': it is a strategy; its source is unigram; there"),
     (lambda p: module(source="unigrm"), "negatives: there is no 'unigrm' (did you mean 'unigram'?"),
     (lambda p: module(expnent=1), "expnent: unknown key (did you mean 'exponent'?"),
     (lambda p: module(k=3), "set by the arguments negatives, num_sampled and share"),
