@@ -153,16 +153,22 @@ class Vectors:
         ngrams = Ngrams(keyed.min_n, keyed.max_n, keyed.bucket)
         return cls(words, keyed.vectors, SubwordTable(ngrams, keyed.vectors_ngrams, words, keyed.vectors_vocab, "mean"))
 
-    def keyed(self) -> KeyedVectors:
-        """Return the vectors as gensim's KeyedVectors, which pool those of other words if there are subwords."""
+    def keyed(self, counts: Mapping[str, int] | None = None) -> KeyedVectors:
+        """Return the vectors as gensim's KeyedVectors, which pool those of other words if there are subwords.
+
+        counts: of the words, for gensim's attribute `count`; None: unknown.
+        """
         from gensim.models import KeyedVectors
 
         from embtrain.data.vectors.keyed import SubwordKeyedVectors
 
         if self.subwords is not None:
-            return SubwordKeyedVectors(self.words, self.table, self.subwords)
-        keyed = KeyedVectors(self.dim)
-        keyed.add_vectors(self.words, self.table)
+            keyed: KeyedVectors = SubwordKeyedVectors(self.words, self.table, self.subwords)
+        else:
+            keyed = KeyedVectors(self.dim)
+            keyed.add_vectors(self.words, self.table)
+        if counts is not None:
+            keyed.expandos["count"] = np.array([counts.get(word, 0) for word in self.words], np.int64)
         return keyed
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +26,6 @@ from embtrain.common.files import resume_command
 from embtrain.common.output_paths import check_output_file, check_output_folder
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.corpus import TextConfig
-from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import folders, search_index, subword_table, vectors
 from embtrain.data.vectors.fasttext_model import MODELS, FastTextSettings, ModelDetails
 from embtrain.data.vectors.search_index import Dtype, KeptNeighbours, Kind
@@ -36,7 +34,7 @@ from embtrain.evaluate.heldout import FAR_NEIGHBOURS, TRAINING
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
-from embtrain.experiment.run.stored import given_vectors
+from embtrain.experiment.run.stored import given_vectors, name_counts
 from embtrain.experiment.run.trainer import texts_of
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import TriplesTask
@@ -77,7 +75,7 @@ def export(run: Run, format: str, out: str | os.PathLike[str], dtype: str = "flo
     if format == "huggingface":
         folders.write_huggingface(out, run.word_vectors, _relations(run), _config(run), _front_matter(run), _card(run))
     elif format == "projector":
-        folders.write_projector(out, run.word_vectors, _counts(run))
+        folders.write_projector(out, run.word_vectors, name_counts(run.folder))
     else:
         _pykeen(run, out)
     return None
@@ -147,18 +145,9 @@ def _relations(run: Run) -> Vectors | None:
     return vectors.read(path) if path.is_file() else None
 
 
-def _counts(run: Run) -> Mapping[str, int] | None:
-    """How often each name occurs in the training data: words, entities of triples, or labels of documents."""
-    for name in ("vocabulary.txt", "entities.txt", "labels.txt"):
-        if (run.folder / name).is_file():
-            vocabulary = Vocabulary.read(run.folder / name)
-            return dict(zip(vocabulary.words, vocabulary.counts.tolist(), strict=True))
-    return None
-
-
 def _details(run: Run) -> ModelDetails:
     """The counts of a run's words, its output table if its vectors are those of the input, and its settings."""
-    words, counts, s = run.word_vectors.words, _counts(run), run.settings
+    words, counts, s = run.word_vectors.words, name_counts(run.folder), run.settings
     column = None if counts is None else np.array([counts.get(word, 0) for word in words], np.int64)
     if not isinstance(s.data, TextConfig) or getattr(s.evaluate, "vectors", "") != "input":
         return ModelDetails(column)

@@ -98,8 +98,11 @@ class Run:
 
     @property
     def vectors(self) -> KeyedVectors:
-        """The vectors as gensim KeyedVectors; those of a run with subwords have vectors of other words too."""
-        return self.word_vectors.keyed()
+        """The vectors as gensim KeyedVectors with the counts of the words, if the run has any.
+
+        Those of a run with subwords have vectors of other words too.
+        """
+        return self.word_vectors.keyed(stored.name_counts(self.folder))
 
     @cached_property
     def scores(self) -> list[Score]:

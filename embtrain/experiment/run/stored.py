@@ -19,6 +19,7 @@ from embtrain.common import shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.storage import stored_corpus
+from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run import components, settings as run_settings
@@ -49,6 +50,15 @@ def write(folder: Path, parts: Components) -> None:
         arrays["context_sizes"] = np.array(problem.context_sizes, np.int64)
     lists = problem.lists.arrays() if isinstance(problem.lists, TaskLists) else {}
     stored_corpus.write(folder, arrays, {**parts.task.stored_arrays(), **lists})
+
+
+def name_counts(folder: Path) -> dict[str, int] | None:
+    """Return how often each word, entity or label occurs in the training data; None for a run without these counts."""
+    for name in ("vocabulary.txt", "entities.txt", "labels.txt"):
+        if (folder / name).is_file():
+            vocabulary = Vocabulary.read(folder / name)
+            return dict(zip(vocabulary.words, vocabulary.counts.tolist(), strict=True))
+    return None
 
 
 def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:

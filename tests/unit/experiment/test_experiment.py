@@ -226,6 +226,22 @@ def test_gensim_reads_the_vectors_and_exports_are_exact(run: experiment.Run, tmp
         experiment.export(run.folder, "pickle", tmp_path / "x")
 
 
+def test_vectors_of_gensim_have_the_counts_of_the_vocabulary(run: experiment.Run, tmp_path: Path) -> None:
+    keyed = run.vectors
+    lines = (run.folder / "vocabulary.txt").read_text().splitlines()
+    assert [f"{word}\t{keyed.get_vecattr(word, 'count')}" for word in keyed.index_to_key] == lines
+    keyed.save_word2vec_format(tmp_path / "vectors", fvocab=tmp_path / "counts")
+    assert (tmp_path / "counts").read_text().splitlines() == [line.replace("\t", " ") for line in lines]
+    first = keyed.index_to_key[0]
+    keyed.sort_by_descending_frequency()
+    assert keyed.index_to_key[0] == first
+    (run.folder / "vocabulary.txt").rename(tmp_path / "moved")
+    try:
+        assert "count" not in run.vectors.expandos
+    finally:
+        (tmp_path / "moved").rename(run.folder / "vocabulary.txt")
+
+
 def test_a_repeated_benchmark_is_scored_once(run: experiment.Run) -> None:
     once = experiment.evaluate(run.folder, ["simlex999"])
     assert experiment.evaluate(run.folder, ["simlex999", "simlex999"]) == once
