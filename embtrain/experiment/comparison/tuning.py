@@ -194,8 +194,8 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
     trials_by_label: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
     if not progress.is_quiet():
-        terminal.note(f"search: {trials} trials for each of {len(labels)} strategies, scored by {metric}")
-        terminal.note(f"search: the first {RANDOM_TRIALS} are random, the same for all strategies")
+        terminal.note(f"search: {trials} trials for {', '.join(labels)}, scored by {metric}")
+        terminal.note(f"search: the first {RANDOM_TRIALS} are random, the same for each strategy")
     for i in range(trials):
         suggestions = {label: study.ask(_distributions(search_ranges)) for label, study in studies.items()}
         new: dict[str, Cell] = {}

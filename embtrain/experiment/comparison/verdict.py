@@ -25,13 +25,15 @@ BySeed = Mapping[str, Mapping[int, float | None]]  # label -> seed -> value
 def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str, BySeed],
             differences: Sequence[Difference], cheap: Sequence[Difference], budget: float, failed: Sequence[str],
             not_run: Sequence[str] = (), processors: Sequence[str] = ()) -> list[str]:
-    """Three sentences on the declared metric. cheap: the differences at `budget` CPU seconds for each.
+    """Three sentences on the declared metric; without the first for a single strategy, which was only tuned.
 
-    processors: their models; CPU seconds are not compared if there are several.
+    cheap: the differences at `budget` CPU seconds for each. processors: their models; CPU seconds are not compared if
+    there are several.
     """
     metric, baseline = plan["metric"], plan["baseline"]
     differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
-    return [f"On {metric}, {_over(differences_on_metric)}, {_separable(differences_on_metric, baseline)}.",
+    tested = f"On {metric}, {_over(differences_on_metric)}, {_separable(differences_on_metric, baseline)}."
+    return [*([tested] if len(labels) > 1 else []),
             unlike_machines(processors) or _cost(values.get(CPU, {}), labels, baseline, cheap, budget),
             _unknown(differences_on_metric, baseline, failed, not_run)]
 

@@ -91,11 +91,11 @@ def document(results: Results) -> ReportDocument:
 
 def _about(results: Results) -> str:
     """The line under the title: models, corpus, seeds, baseline, metric and name."""
-    plan = results.plan
+    plan, baseline = results.plan, results.baseline if len(results.strategies) > 1 else None
     seeds = [len({c.seed for c in results.cells_of(name)}) for name in results.strategies]
     facts = [", ".join(_models(plan)),
              f"on {plan['corpus']}" if plan.get("corpus") else "",
-             seed_range(seeds), f"baseline {results.baseline}" if results.baseline else "",
+             seed_range(seeds), f"baseline {baseline}" if baseline else "",
              f"primary metric {metric_label(str(plan['metric']))}" if plan.get("metric") else "", results.name]
     return " · ".join(text for text in facts if text)
 

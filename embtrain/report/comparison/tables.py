@@ -36,6 +36,7 @@ def score_grid(results: Results, decimals: Decimals, metrics: Sequence[str]) -> 
     columns = [(metric, means) for metric in metrics if (means := by_strategy(metric))]
     if not columns:
         return None
+    has_others = len(results.strategies) > 1
     best = {metric: (max if results.higher_better(metric) else min)(float(m.mean or 0) for m in means.values())
             for metric, means in columns}
     def cell(metric: str, mean: MetricMean | None) -> GridCell:
@@ -44,12 +45,13 @@ def score_grid(results: Results, decimals: Decimals, metrics: Sequence[str]) -> 
         has_interval = mean.low is not None and mean.high is not None
         return GridCell(decimals.format(metric, mean.mean),
                         decimals.format_interval(metric, mean.low, mean.high) if has_interval else "",
-                        mean.mean == best[metric], mean.mean)
+                        has_others and mean.mean == best[metric], mean.mean)
     measures = [metric_label(metric) + ("" if results.higher_better(metric) else " (less is better)")
                 for metric, _ in columns]
     over = seed_range([m.n for _, means in columns for m in means.values()])
-    caption = (f"Mean over {over} with its {level(results.differences)} % t interval. "
-               "Bold: the best mean of a column, which may not be separable from the others.")
+    caption = f"Mean over {over} with its {level(results.differences)} % t interval."
+    if has_others:
+        caption += " Bold: the best mean of a column, which may not be separable from the others."
     return ScoreGrid(caption, measures, [(name, [cell(metric, means.get(name)) for metric, means in columns])
                                          for name in results.strategies],
                      [not results.higher_better(metric) for metric, _ in columns])

@@ -637,7 +637,7 @@ def _options(cell: workers.Cell) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"strategies": []}, "--negatives: is missing"),
-    ({"strategies": ["sgns"]}, "sgns is the only strategy; add another"),
+    ({"strategies": ["sgns"]}, "sgns is the only strategy; add another, or tune it with --search"),
     ({"strategies": ["sgns", "sgsn"]}, "'sgsn'"),
     ({"strategies": ["sgns", "nce", "sgns"]}, "--negatives: two runs would have the name sgns-seed1"),
     ({"losses": [None, None]}, "--losses: two runs would have the name sgns-seed1"),

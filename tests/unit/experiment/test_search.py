@@ -103,6 +103,15 @@ def test_the_choice_is_written_printed_and_reported(finished: Comparison) -> Non
     assert finished.results["plan"]["search"] == SEARCH and finished.results["plan"]["trials"] == 7
 
 
+def test_one_strategy_is_tuned_and_reported_without_differences(place: Path, tmp_path: Path, local_cells: type[Here]
+                                                                ) -> None:
+    done = run(place, tmp_path / "one", strategies=["sgns"])
+    assert list(trials(done.folder)) == ["sgns"] and len(trials(done.folder)["sgns"]) == 7
+    assert done.results["differences"] == [] and [row["strategy"] for row in done.results["search"]] == ["sgns"]
+    text = markdown_latex.markdown(page.document(comparison.read(done.folder)))
+    assert "## Tuned settings" in text and not any(word in text for word in ("· baseline", "Bold", "tested against"))
+
+
 def test_each_trial_is_printed_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch,
                                                     capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(tuning.progress, "quiet", False)

@@ -25,8 +25,8 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
         keys = [key for key in ("losses", "models", "seeds") if len(set(getattr(grid, key))) < len(getattr(grid, key))]
         return [f"{grid.flag_of(keys[0] if keys else 'strategies')}: two runs would have the name {repeated[0]}; give "
                 "each strategy, loss, model and seed once"]
-    if len(labels) < 2:
-        errors.append(f"--negatives: {first.label} is the only strategy; add another")
+    if len(labels) < 2 and not grid.search:
+        errors.append(f"--negatives: {first.label} is the only strategy; add another, or tune it with --search")
     if grid.baseline not in labels:
         errors.append(f"{grid.flag_of('baseline')}: {grid.baseline!r} is not one of {', '.join(labels)}")
     task = tasks.find(first.settings)
