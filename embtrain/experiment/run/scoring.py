@@ -101,7 +101,9 @@ def check_names(names: Sequence[str], kind: str | None = None, flag: str = "eval
         try:
             recipe = load_recipe("evals", name)
         except UsageError as error:
-            raise UsageError(f"{flag}: {error}") from error
+            is_path = "/" in name or Path(name).suffix
+            remedy = "; to score a trained run on your own file: embtrain evaluate RUN --on FILE" if is_path else ""
+            raise UsageError(f"{flag}: {error}{remedy}") from error
         if kind not in (None, recipe.kind):
             same_kind = [name_of_kind for name_of_kind in shipped.names("evals")
                          if load_recipe("evals", name_of_kind).kind == kind]
