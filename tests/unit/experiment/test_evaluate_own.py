@@ -251,8 +251,8 @@ def test_the_header_names_the_column_of_the_score(tmp_path: Path, caplog: pytest
     (["w1 w2 freq1 freq2 is_hyp", "a b 5 6 True", "c d 7 8 False"],
      r"3 \('freq1'\), 4 \('freq2'\), 5 \('is_hyp'\) could be"),
     (["w1 w2 rank score label", "a b 1 .2 True", "c d 2 .1 False"], r"columns 4 \('score'\), 5 \('label'\) could be"),
-    (["w1 w2 id label", "a b 1 often", "c d 2 never"], r"column 4 \('label'\): should contain numbers, or True and False, "
-                                                  "got 'often'")])
+    (["w1 w2 id label", "a b 1 often", "c d 2 never"],
+     r"column 4 \('label'\): should contain numbers, or True and False, got 'often'")])
 def test_an_ambiguous_score_is_refused(words: Path, place: Path, tmp_path: Path, lines: list[str], message: str
                                        ) -> None:
     (tmp_path / "own.txt").write_text("\n".join(lines) + "\n")
