@@ -37,6 +37,7 @@ from embtrain.train.state.lease import check_held
 from embtrain.train.state.metrics_log import MetricsLog
 from embtrain.train.state.position import Position
 from embtrain.train.state.signals import Stop
+from embtrain.train.stopwatch import Stopwatch
 
 Evaluate = Callable[[], dict[str, float]]
 
@@ -53,7 +54,7 @@ class Trainer:
                  watched_metric: str = "valid/log_likelihood", on_checkpoint: Callable[[int], None] = lambda _: None):
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
         self.folder, self.evaluate, self.position = folder, evaluate, Position()
-        self.n_blocks = 0        # of the current epoch
+        self.n_blocks, self.stopwatch = 0, Stopwatch()  # n_blocks: of the current epoch
         self.settings: Mapping[str, str] = {}   # that the run must keep, by dotted key; checkpoints record them
         self.is_first = True     # of the processes of a group; it alone warns
         self.watched_metric, self.on_checkpoint = watched_metric, on_checkpoint
@@ -85,11 +86,10 @@ class Trainer:
     def _train(self, stop: Stop, progress: Progress) -> None:
         """Run the loop. If it raises Stopped, `save` finds a state from which the run continues unchanged."""
         config, position = self.config, self.position
-        started, cpu_started, last_save = time.monotonic(), time.process_time(), time.monotonic()
-        seconds_before, cpu_seconds_before = position.seconds, position.cpu_seconds
+        last_save, seconds_before, cpu_seconds_before = time.monotonic(), position.seconds, position.cpu_seconds
+        self.stopwatch.start()
         if self.threshold is not None and position.step == 0:
-            with stop.interruptible():
-                self._require_key(self.threshold[0], self.evaluate())  # before training, not an hour later
+            self._require_key(self.threshold[0], self._scores(stop))  # before training, not an hour later
         while True:
             self._evaluate_if_due(stop)  # after an epoch, or due since a signal
             if self.has_ended():
@@ -109,8 +109,8 @@ class Trainer:
                 position.block += 1
                 position.step += 1
                 position.examples += len(block.target)
-                position.seconds = seconds_before + time.monotonic() - started
-                position.cpu_seconds = cpu_seconds_before + time.process_time() - cpu_started
+                seconds, cpu_seconds = self.stopwatch.read()
+                position.seconds, position.cpu_seconds = seconds_before + seconds, cpu_seconds_before + cpu_seconds
                 if log:
                     self.log(result)
                 progress.add(1, f"loss {loss:.4f}" if log else "")
@@ -177,8 +177,7 @@ class Trainer:
         if not self._is_evaluation_due():
             return
         self._require_finite()
-        with stop.interruptible():
-            scores = self.evaluate()
+        scores = self._scores(stop)
         if self.threshold is not None:
             key, passes = self.threshold
             self._require_key(key, scores)
@@ -197,6 +196,10 @@ class Trainer:
                 self.save("best")
             else:
                 position.evaluations_since_best += 1
+
+    def _scores(self, stop: Stop) -> dict[str, float]:
+        with self.stopwatch.paused(), stop.interruptible():
+            return self.evaluate()
 
     def _is_evaluation_due(self) -> bool:
         position, every = self.position, self.config.evaluate_every
@@ -242,10 +245,13 @@ class Trainer:
 
         LeaseLost if another machine has taken over the run (lease.py).
         """
-        check_held()
-        learned = self._learned_state()
-        if not is_finite(learned):
-            return
+        with self.stopwatch.paused():
+            check_held()
+            learned = self._learned_state()
+            if is_finite(learned):
+                self._write(learned, subfolder)
+
+    def _write(self, learned: dict[str, Any], subfolder: str) -> None:
         self.position.log_offset = self.metrics.sync()
         state = learned | self._other_states() | {
             "optimizers": [o.state_dict() for o in self.optimizers],

@@ -92,7 +92,8 @@ class GroupTrainer(Trainer):
         self._sync = self._new_sync()
         schedule = self._new_schedule()
         interval = config.sync.interval(self.block_size, self.step.name) * group.size
-        started, last_save, seconds_before = time.monotonic(), time.monotonic(), position.seconds
+        last_save, seconds_before = time.monotonic(), position.seconds
+        self.stopwatch.start()
         if self.threshold is not None and position.step == 0:
             group.from_first(lambda: self._check_threshold(stop), stop)
         while True:
@@ -115,7 +116,7 @@ class GroupTrainer(Trainer):
                 position.block, position.step = end, step_before + end - first
                 position.examples += int(sums[0])
                 position.cpu_seconds += float(sums[1])
-                position.seconds = seconds_before + time.monotonic() - started
+                position.seconds = seconds_before + self.stopwatch.read()[0]
                 if log and group.is_first and result is not None:
                     self.log(result)
                 progress.add(end - first, f"loss {float(result.loss):.4f}" if log and result is not None else "")
@@ -182,8 +183,7 @@ class GroupTrainer(Trainer):
 
     def _check_threshold(self, stop: Stop) -> None:
         assert self.threshold is not None
-        with stop.interruptible():
-            self._require_key(self.threshold[0], self.evaluate())
+        self._require_key(self.threshold[0], self._scores(stop))
 
     def _is_evaluation_due(self) -> bool:
         position, every = self.position, self.config.evaluate_every

@@ -581,6 +581,30 @@ def test_time_continues_after_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert again.run().seconds == 7
 
 
+@pytest.mark.parametrize("clock", ["monotonic", "process_time"])
+def test_times_leave_out_evaluations_and_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: str
+                                                     ) -> None:
+    """A step takes one second, an evaluation or a checkpoint 100."""
+    now = [0.0]
+    monkeypatch.setattr(f"embtrain.train.stopwatch.time.{clock}", lambda: now[0])
+
+    def take(seconds: float) -> None:
+        now[0] += seconds
+
+    def evaluate() -> dict[str, float]:
+        take(100)
+        return {BETTER: now[0]}
+
+    write = checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", lambda *state: take(100) or write(*state))
+    training = fit(tmp_path, evaluate, evaluate_every=3, patience=9, track_until=f"{BETTER}>1e9")
+    training.examples.before = dict.fromkeys(range(8), lambda: take(1))
+    training.run()
+    key = {"monotonic": "seconds", "process_time": "cpu_seconds"}[clock]
+    assert [(x["step"], x[key]) for x in lines(tmp_path)] == [(step, step) for step in range(1, 9)]
+    assert [x[key] for x in lines(tmp_path, BETTER)] == [3, 6, 8] and now[0] > 1000
+
+
 OTHERS: dict[str, dict[str, Any]] = {
     "optimizer": {"optimizer": "adam"}, "source": {"source": "ace"},
     "loss": {"loss": "nce", "loss_settings": {"partition": "global"}},
