@@ -194,10 +194,12 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
 
 def read_json(path: str | os.PathLike, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """Read JSON. Raises OSError, or ValueError if longer than `max_bytes`, not UTF-8, not JSON or nested too deep."""
+    content = bytearray()
     with open(path, "rb") as file:
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise ValueError(f"more than {max_bytes:,} bytes")
+        while piece := file.read(1 << 16):  # one read of max_bytes would allocate as many
+            content += piece
+            if len(content) > max_bytes:
+                raise ValueError(f"more than {max_bytes:,} bytes")
     try:
         return json.loads(content.decode("utf-8"))
     except RecursionError:

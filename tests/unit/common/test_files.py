@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tracemalloc
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -196,3 +197,14 @@ def test_without_runs_no_name_is_suggested(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"^runs/ace: file or folder not found; give"):
         files.check_exists(Path("runs/ace"))
+
+
+def test_a_small_json_file_takes_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "small.json").write_text("[1]")
+    tracemalloc.start()
+    assert files.read_json(tmp_path / "small.json", 1 << 28) == [1]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    with pytest.raises(ValueError, match="more than 2 bytes"):
+        files.read_json(tmp_path / "small.json", 2)

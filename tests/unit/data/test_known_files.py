@@ -117,7 +117,8 @@ def test_a_small_file_or_one_written_within_a_tick_is_not_known(
 
 
 def test_a_cache_that_cannot_be_written_is_not_used(record: Callable[[], Path], text: Path, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file in its place")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "files").write_text("a file in the place of its folder")
     assert [content(text), content(text)] == ["some words"] * 2
 
 
