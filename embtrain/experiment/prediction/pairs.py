@@ -21,14 +21,13 @@ import torch
 from embtrain.common import machine
 from embtrain.data.formats import delimited
 from embtrain.data.formats.delimited import Delimiter
-from embtrain.data.hierarchy import examples as hierarchy_examples
 from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.evaluate.pairs import hypernymy
 from embtrain.experiment.prediction.base import OPEN, LinePredictor, MalformedQuery, Prediction, UnknownName
 from embtrain.experiment.run.components import OBSERVED_SHARE, Components
-from embtrain.experiment.tasks.pairs import PairsTask, score_pairs
+from embtrain.experiment.tasks.pairs import PairsTask, score_ends, score_pairs
 
 MAX_NAMED = 5
 
@@ -99,17 +98,15 @@ class PairPredictor(LinePredictor[PairQuery]):
     def _ends(self, queries: Sequence[PairQuery]) -> list[Prediction]:
         if not queries:
             return []
-        pairs = torch.tensor([[u[0] if u else 0, v[0] if v else 0] for u, v in queries])
-        slot = torch.tensor([HYPONYM if v else HYPERNYM for _, v in queries])
-        batch = hierarchy_examples.make_batch(pairs, slot)
-        s = self.scores(batch)[0]                                                            # (n, V)
-        row, target = self.known.targets_of(torch.stack([batch.concept, slot], 1))
+        context = torch.tensor([[v[0], HYPONYM] if v else [u[0], HYPERNYM] for u, v in queries])  # (n, 2)
+        s = score_ends(self.components, context)                                             # (n, V)
+        row, target = self.known.targets_of(context)
         known = torch.zeros(s.shape, dtype=torch.bool).index_put((row, target), torch.tensor(True))
         predictions = []
-        for i, concept in enumerate(batch.concept.tolist()):
+        for i, (concept, slot) in enumerate(context.tolist()):
             without = known[i].clone() if self.hide_known else torch.zeros_like(known[i])
             without[concept] |= ~known[i, concept]
-            text = f"{self.names[concept]} is a ?" if slot[i] == HYPERNYM else f"? is a {self.names[concept]}"
+            text = f"{self.names[concept]} is a ?" if slot == HYPERNYM else f"? is a {self.names[concept]}"
             predictions.append(Prediction(text, self.top_answers(s[i], s[i], known=known[i], without=without)))
         return predictions
 

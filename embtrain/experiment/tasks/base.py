@@ -82,8 +82,7 @@ class Task:
         return ""
 
     def describe_files(self) -> str:
-        """Return one line with the part of each file of the user's corpus, and the skipped files; '' of a recipe or a
-        single file."""
+        """Return one line with the parts and skipped files of the user's corpus; '' of a recipe or a single file."""
         return describe_files(self.settings, self.identity)
 
     def problem_spec(self, device: str) -> ProblemSpec:
@@ -118,6 +117,10 @@ class Task:
     def known_answers(self, context: Tensor) -> Tensor | None:
         """Return which candidates are positives in any part, (n, V) bool, for contexts (n, C) whose first column is a
         candidate; None if a context has no fixed set of answers."""
+        return None
+
+    def answer_scores(self, components: ModelParts, query: Query) -> Tensor | None:
+        """Return the scores (n, V) that evaluation uses for n queries; None if they are the model's."""
         return None
 
     def query_names(self, by: ListKey) -> QueryNames:
@@ -184,10 +187,8 @@ class Task:
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> Task:
-        """Rebuild the task of a run from its folder, without the corpus and without training examples.
-
-        DataError if a file of the folder is missing or damaged.
-        """
+        """Rebuild the task of a run from its folder, without the corpus and without training examples. DataError if a
+        file of the folder is missing or damaged."""
         raise AbstractMethod(cls, "from_run_folder")
 
     def validate(self, components: ModelParts) -> list[Score]:
@@ -202,8 +203,7 @@ class Task:
     def score_file(self, components: ModelParts, where: Path, folder: Path | None = None) -> list[Score]:
         """Return the scores of the trained model on the user's file `where`; no file of the run changes.
 
-        folder: receives predictions of single items, if the task writes any. UsageError if the task cannot evaluate a
-        file.
+        folder: receives predictions of single items, if the task writes any. UsageError if the task reads no files.
         """
         raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be evaluated on a file; give "
                          "benchmarks of evals/")

@@ -150,6 +150,9 @@ class PairsTask(Task):
         known = hierarchy_examples.known_pairs(pairs, n, machine.free())
         return known.contains(context, torch.arange(n).unsqueeze(0))
 
+    def answer_scores(self, components: ModelParts, query: Query) -> Tensor:
+        return score_ends(components, query.context)
+
     def _heldout(self, part: str) -> PairBatch:
         """Return the held-out pairs, with alternating open ends."""
         pairs = torch.from_numpy(self.held[part].pairs)
@@ -248,3 +251,16 @@ def score_pairs(components: ModelParts, pairs: np.ndarray) -> np.ndarray:
     for chunk in torch.from_numpy(pairs).to(components.problem.device).split(MAX_PAIRS):
         scores.append(model.entailment_score(table[chunk[:, 0]], table[chunk[:, 1]], model.config).double().cpu())
     return torch.cat(scores).numpy()
+
+
+def score_ends(components: ModelParts, context: Tensor) -> Tensor:
+    """Score every candidate as the open end of the queries (concept, slot) (n, 2), as `score_pairs`: (n, V) float64.
+
+    One query at a time, in the chunks of `score_pairs`.
+    """
+    candidates, rows = np.arange(components.problem.n_candidates), []
+    for concept, slot in context.tolist():
+        given = np.full_like(candidates, concept)
+        pairs = (given, candidates) if slot == HYPERNYM else (candidates, given)
+        rows.append(torch.from_numpy(score_pairs(components, np.stack(pairs, 1))))
+    return torch.stack(rows)

@@ -63,6 +63,30 @@ def test_a_run_scores_pairs_by_its_model_and_its_settings(name: str, place: Path
         assert Scorer(table, model)([("c9", "c3", "")])[0] != pytest.approx(expected, rel=1e-2)
 
 
+@pytest.mark.parametrize("name", ["poincare", "shadow_cone"])
+def test_lists_have_the_scores_of_complete_pairs(name: str, place: Path, tmp_path: Path) -> None:
+    """Training scores of these models differ from those that the threshold of a pair and evaluation use."""
+    run = embtrain.fit(model=name, corpus=place / "pairs.tsv", threads=1, out=tmp_path / name, sets={
+        "train.epochs": 2, "model.dim": 6, "pairs.valid": 3, "pairs.test": 3, "evaluate.resamples": 0,
+        "evaluate.benchmarks": []})
+
+    def scores(query: str, names: list[str]) -> list[float]:
+        (tmp_path / "pairs.tsv").write_text("".join(query.replace("_", name) + "\n" for name in names))
+        return [pair.facts["score"] for pair in run.predict(file=tmp_path / "pairs.tsv")]
+
+    for query in ("c3\t_", "_\tc3"):
+        [listed] = run.predict(*query.split(), top=100)
+        listed_scores = [answer.score for answer in listed.answers]
+        assert len(listed_scores) > 5 and listed_scores == sorted(listed_scores, reverse=True)
+        assert listed_scores == pytest.approx(scores(query, [answer.name for answer in listed.answers]))
+    examples = read_json(run.folder / "answers.json")
+    assert examples["scores"] == "score" and len(examples["queries"]) > 2
+    for example in examples["queries"]:
+        query = example["query"].replace(" is a ", "\t").replace("?", "_")
+        assert [score for _, score, _ in example["answers"]] == pytest.approx(
+            scores(query, [name for name, _, _ in example["answers"]]))
+
+
 def test_cones_start_from_a_run_of_poincare_embeddings_within_their_bounds(place: Path, tmp_path: Path) -> None:
     keys = {"model.dim": 6, "pairs.valid": 3, "pairs.test": 3, "evaluate.resamples": 0, "evaluate.benchmarks": [],
             "train.epochs": 1}

@@ -2,7 +2,8 @@
 
 The rank of a positive is 1 + the candidates with a higher score + half of those with an equal one, as in
 evaluate/heldout.py. The other held-out positives of the query do not count. In graphs and hierarchies no other known
-positive counts, nor does the entity of the query itself. Scores are those of the model, as in `embtrain predict`.
+positive counts, nor does the entity of the query itself. Scores are those of `embtrain predict`: the model's, in
+hierarchies those that evaluation compares with its threshold.
 The answer of a translator is a sentence, which has neither score nor rank.
 """
 
@@ -56,13 +57,7 @@ def examples(parts: Components, batch: Batch) -> dict[str, Any]:
     query = replace(on_device, context=on_device.context.cpu(), target=on_device.target.cpu())
     group = _groups(query, has_context=query.context.dim() == 2).cpu()                       # (B,)
     rows = torch.tensor([int((group == i).nonzero()[0, 0]) for i in _spread(int(group.max()) + 1)])
-    is_probability = scoring.estimates_probabilities(parts)
-    logits = scoring.logits(parts, corrected=True, at_once=None if is_probability else MAX_CANDIDATES)
-    one_query_each = [on_device.rows(row) for row in rows.to(on_device.target.device).split(1)]
-    z = torch.cat([logits(one).double().cpu() for one in one_query_each])                    # (n, V)
-    candidates = torch.arange(z.shape[1], device=on_device.target.device).unsqueeze(0).split(MAX_CANDIDATES, 1)
-    value = z.softmax(1) if is_probability else torch.cat(
-        [torch.cat([parts.model.score(one, some).double().cpu() for some in candidates], 1) for one in one_query_each])
+    z, value, is_probability = _scores(parts, on_device, rows)
     excluded = torch.zeros(z.shape, dtype=torch.bool)
     if (known := parts.task.known_answers(query.context[rows])) is not None:
         excluded = known.index_put((torch.arange(len(rows)), query.context[rows][:, 0]), torch.tensor(True))
@@ -81,6 +76,23 @@ def examples(parts: Components, batch: Batch) -> dict[str, Any]:
                         if score[b] > -math.inf],
             "positives": [[name, rank] for rank, name in ranks[:N_POSITIVES]], "n_positives": len(ranks)})
     return {"scores": "probability" if is_probability else "score", "queries": queries}
+
+
+def _scores(parts: Components, query: Query, rows: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """Return the scores of some rows (n,) that rank the candidates (n, V), the values to show (n, V), and whether those
+    are probabilities."""
+    if (s := parts.task.answer_scores(parts, query.rows(rows.to(query.target.device)))) is not None:
+        return s, s, False
+    is_probability = scoring.estimates_probabilities(parts)
+    logits = scoring.logits(parts, corrected=True, at_once=None if is_probability else MAX_CANDIDATES)
+    one_query_each = [query.rows(row) for row in rows.to(query.target.device).split(1)]
+    z = torch.cat([logits(one).double().cpu() for one in one_query_each])                    # (n, V)
+    if is_probability:
+        return z, z.softmax(1), True
+    candidates = torch.arange(z.shape[1], device=query.target.device).unsqueeze(0).split(MAX_CANDIDATES, 1)
+    value = torch.cat([torch.cat([parts.model.score(one, some).double().cpu() for some in candidates], 1)
+                       for one in one_query_each])
+    return z, value, False
 
 
 def _groups(query: Query, has_context: bool) -> Tensor:
