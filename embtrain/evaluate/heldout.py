@@ -26,7 +26,7 @@ from torch import Tensor
 from embtrain.common.progress import Progress
 from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LikelihoodConfig
-from embtrain.evaluate.statistics.intervals import UNBOUNDED, UNIT, mean_intervals
+from embtrain.evaluate.statistics.intervals import UNBOUNDED, UNIT, Bounds, mean_intervals
 from embtrain.kernels.scoring import softmax_ranks
 
 HITS = (1, 10, 100)
@@ -38,6 +38,11 @@ NO_SCORES = (LOG_Z[0], "learned_log_z", "log_sum_mean", *COSINES)  # neither hig
 # Benchmarks whose metrics describe a run: its costs (lower is better), how far earlier words moved, distant neighbours.
 TRAINING, DRIFT, FAR_NEIGHBOURS = "training", "drift", "neighbours 45-50"
 DESCRIPTIONS = (TRAINING, DRIFT, FAR_NEIGHBOURS)
+BOUNDS: dict[str, Bounds] = {
+    "log_likelihood": (-math.inf, 0), "perplexity": (1, math.inf), "mr": (1, math.inf), "amri": (-1, 1),
+    **dict.fromkeys(("log_z_abs", "log_z_sd"), (0, math.inf)), **dict.fromkeys(("spearman", *COSINES), (-1, 1)),
+    **dict.fromkeys(("bleu", "bleu_cased", "chrf"), (0, 100)),
+    **dict.fromkeys(("mrr", "accuracy", "f1", "ap", "direction"), UNIT)}
 CENTRES = 50  # neighbouring centres per cluster
 MAX_SCORES_HELD = 1 << 22  # scores in memory at once
 
@@ -48,13 +53,15 @@ def higher_better(metric: str) -> bool:
     return part != TRAINING and name not in LOWER_BETTER
 
 
-def value_bounds(metric: str) -> tuple[float, float]:
-    """Smallest and largest possible mean of a measure; its interval is clipped to them."""
-    if metric == "log_likelihood":
-        return (-math.inf, 0)
-    if metric == "mr":
-        return (1, math.inf)
-    return UNIT if metric == "mrr" or "@" in metric else UNBOUNDED
+def value_bounds(name: str) -> Bounds:
+    """Smallest and largest possible value of a measure, like mrr; its interval is clipped to them."""
+    return UNIT if "@" in name else BOUNDS.get(name, UNBOUNDED)
+
+
+def metric_bounds(metric: str) -> Bounds:
+    """`value_bounds` of BENCHMARK/METRIC; also for parts like test/mr/head."""
+    part, name, *_ = metric.split("/")
+    return UNBOUNDED if part in DESCRIPTIONS else value_bounds(name)
 
 
 class PairRanks(NamedTuple):

@@ -220,9 +220,10 @@ def mean_scores(part: str, ranks: Ranks, config: RankingConfig, note: str, suffi
     columns, n = _columns(ranks.realistic, config.hits), len(ranks.better)
     if n == 0:
         return [Score(part, f"{metric}{suffix}", None, note="no triples") for metric in (*columns, "amri")]
+    bounds = {name: value_bounds(name) for name in columns} | {"mr": (1.0, float(ranks.candidates.mean()))}
     intervals = ([NO_INTERVAL] * len(columns) if clusters is None else
                  mean_intervals(np.stack(list(columns.values()), axis=1), clusters, config.resamples, config.interval,
-                                [value_bounds(name) for name in columns]))
+                                list(bounds.values())))
     out = [Score(part, f"{metric}{suffix}", float(x.mean()), low, high, n, note)
            for (metric, x), (low, high) in zip(columns.items(), intervals, strict=True)]
     mr, expected = out[1], float((ranks.candidates.mean() + 1) / 2)

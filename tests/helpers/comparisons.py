@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from embtrain.evaluate.heldout import metric_bounds
 from embtrain.evaluate.statistics.significance import compare_to_baseline, holm_family, paired_t, t_interval
 
 # strategy: test log-likelihood, Spearman on WordSim353, CPU seconds, whether it draws both kinds of samples
@@ -74,7 +75,7 @@ def results(strategies: Sequence[str], seeds: int, cells: list[dict[str, Any]]) 
         paired_t(by_name[name], by_name[first], (name, first), metric) for metric, by_name in values_of.items()
         if metric != primary and not metric.startswith("valid") for name in by_name if name != first
     ])
-    summary = [{"strategy": name, "metric": metric, **t_interval(values)._asdict()}
+    summary = [{"strategy": name, "metric": metric, **t_interval(values, bounds=metric_bounds(metric))._asdict()}
                for metric, by_name in values_of.items() for name, values in by_name.items()]
     rows = [{"strategy": c["strategy"], "seed": c["seed"], "metric": "valid/log_likelihood", "step": 40,
              "cpu_seconds": 60.0, "value": None if c["strategy"] == "softmax" else c["scores"][0]["value"] - 0.1}

@@ -32,7 +32,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embtrain.evaluate.statistics.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges_g, with_verdict
-from embtrain.evaluate.statistics.intervals import MIN_CLUSTERS, MIN_ITEMS, percentile, ratio_intervals, standard_error
+from embtrain.evaluate.statistics.intervals import (
+    MIN_CLUSTERS,
+    MIN_ITEMS,
+    UNBOUNDED,
+    Bounds,
+    percentile,
+    ratio_intervals,
+    standard_error,
+)
 from embtrain.evaluate.statistics.ties import snap_rounding
 from embtrain.evaluate.words.similarity import spearman
 
@@ -55,9 +63,10 @@ class MeanInterval(NamedTuple):
     n: int
 
 
-def t_interval(values: Values, level: float = 0.95) -> MeanInterval:
+def t_interval(values: Values, level: float = 0.95, bounds: Bounds = UNBOUNDED) -> MeanInterval:
     """Mean, standard deviation and t interval of one strategy's values; values that are not finite are left out.
 
+    bounds: smallest and largest possible value; the interval is clipped to them, which leaves out no true mean.
     No interval if all values are equal: two seeds that agree are no evidence of zero variance.
     """
     x = np.array(list(_by_seed(values).values()), dtype=np.float64)
@@ -71,7 +80,7 @@ def t_interval(values: Values, level: float = 0.95) -> MeanInterval:
 
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     half = -float(special.stdtrit(n - 1, (1 - level) / 2)) * sd / math.sqrt(n)
-    return MeanInterval(mean, sd, mean - half, mean + half, n)
+    return MeanInterval(mean, sd, max(bounds[0], mean - half), min(bounds[1], mean + half), n)
 
 
 def difference(x: Values, y: Values) -> dict[int, float]:

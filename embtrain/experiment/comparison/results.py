@@ -32,7 +32,7 @@ from embtrain.evaluate.comparison.results import (
     Evaluation,
     MetricMean,
 )
-from embtrain.evaluate.heldout import DESCRIPTIONS, NO_SCORES, higher_better
+from embtrain.evaluate.heldout import DESCRIPTIONS, NO_SCORES, higher_better, metric_bounds
 from embtrain.evaluate.statistics.difference import Difference
 from embtrain.evaluate.statistics.significance import (
     compare_correlations,
@@ -96,7 +96,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
                                    higher_better=higher_better(metric))
                           for metric in tested for label in labels if label != baseline])
     summary = [MetricMean(strategy=label, metric=metric, **mean._asdict()) for label in labels for metric in metrics
-               if (mean := t_interval(values[metric][label])).n]
+               if (mean := t_interval(values[metric][label], bounds=metric_bounds(metric))).n]
     epochs, cpu = at_equal_epochs(finished), at_equal_cpu(finished, labels, plan)
     sentences = verdict(plan, labels, values, seeds, cpu.differences, cpu.budget or 0.0,
                         *_unfinished(outcomes), _processors(finished))

@@ -31,8 +31,9 @@ from embtrain.evaluate.comparison.reproduction import (
     ReportedNumber,
     Reproduction,
 )
-from embtrain.evaluate.heldout import higher_better
+from embtrain.evaluate.heldout import higher_better, metric_bounds
 from embtrain.evaluate.statistics.difference import MIN_SEEDS
+from embtrain.evaluate.statistics.intervals import UNBOUNDED
 from embtrain.evaluate.statistics.significance import MeanInterval, difference, t_interval
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.paper.spec import Check, Expected, Paper
@@ -77,7 +78,8 @@ def judge(check: Check, values: Mapping[str, Values], m: int) -> CheckResult:
     """Evaluate one of m checks."""
     values_by_run = values.get(check.metric, {})
     quantity = _quantity(check, values_by_run)
-    mean, wider = t_interval(quantity, LEVEL), t_interval(quantity, 1 - (1 - LEVEL) / m)
+    possible = metric_bounds(check.metric) if check.against is None else UNBOUNDED
+    mean, wider = t_interval(quantity, LEVEL, possible), t_interval(quantity, 1 - (1 - LEVEL) / m, possible)
     above, below = bounds(check)
     verdict = interval_verdict(mean, wider, above, below)
     return CheckResult(**check.model_dump(), mean=mean.mean, low=mean.low, high=mean.high, n=mean.n, above=above,
@@ -158,7 +160,7 @@ def reported_and_measured(row: Expected, paper: Paper, values: Mapping[str, Valu
         baseline_values = values_by_run.get(row.against or "", {})
         run_values = {seed: run_values[seed] / baseline_values[seed] - 1 for seed in run_values
                       if baseline_values.get(seed)}
-    mean = t_interval(run_values, LEVEL)
+    mean = t_interval(run_values, LEVEL, UNBOUNDED if row.reading == "gain" else metric_bounds(row.metric))
     ours, low, high = (_exp(x) if row.reading == "exp" else x for x in (mean.mean, mean.low, mean.high))
     return reported(ours, low, high, mean.n, "" if mean.n else "not measured")
 

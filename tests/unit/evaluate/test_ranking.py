@@ -190,6 +190,12 @@ def test_measures_by_hand() -> None:
     assert calls["mrr/optimistic"].low is None
 
 
+def test_intervals_of_few_triples_end_at_the_worst_and_the_best_rank() -> None:
+    found = Ranks(np.array([0, 40, 0, 63]), np.zeros(4, int), np.array([64, 60, 64, 64]))
+    mr, amri = link_prediction.mean_scores("test", found, RankingConfig(), "", clusters=np.array([0, 0, 1, 1]))[1:3]
+    assert (mr.low, mr.high) == (1, 63) and (amri.low, amri.high) == pytest.approx((-1, 1))
+
+
 def test_during_training_there_are_no_intervals() -> None:
     result = link_prediction.mean_scores("valid", RESULT, RankingConfig(hits=[2]), "")
     assert [row.metric for row in result] == ["mrr", "mr", "amri", "hits@2"]

@@ -63,6 +63,15 @@ def test_results_of_a_comparison_round_trip(tmp_path: Path) -> None:
     assert record.verdict[0] == "sentence"
 
 
+def test_an_interval_over_seeds_ends_where_its_value_does(tmp_path: Path) -> None:
+    outcomes = [CellOutcome(f"a-seed{seed}", "a", None, "transe", seed, tmp_path / "a", "a",
+                            scores=[Score("test", "mrr", x), Score("training", "accuracy", x)])
+                for seed, x in enumerate((0.01, 0.02, 0.09))]
+    results.write(tmp_path, {"metric": "test/mrr", "baseline": "a", "benchmarks": []}, outcomes)
+    mrr, cost = json.loads((tmp_path / "results.json").read_text())["summary"]
+    assert mrr["low"] == 0 and cost["low"] < -0.05 and mrr["high"] == cost["high"] > 0.09
+
+
 def test_the_keys_of_the_file_and_their_order(tmp_path: Path) -> None:
     tree = written(tmp_path)
     for part, keys in KEYS.items():

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
+from embtrain.evaluate.heldout import metric_bounds
 from embtrain.evaluate.statistics import difference, significance
 from embtrain.evaluate.statistics.difference import (
     A_BEATS_B,
@@ -64,6 +65,8 @@ def test_t_interval_is_scipys_and_leaves_out_what_is_not_finite() -> None:
     x = draw((6,))
     ours, theirs = t_interval([*x, math.nan, None, math.inf], 0.9), stats.ttest_1samp(x, 0).confidence_interval(0.9)
     assert ours == pytest.approx((x.mean(), x.std(ddof=1), theirs.low, theirs.high, 6))
+    assert t_interval([0.01, 0.09], bounds=metric_bounds("test/mrr/head")) == pytest.approx(
+        (0.05, 0.04 * math.sqrt(2), 0, 0.05 + stats.t.ppf(0.975, 1) * 0.04, 2))
     assert t_interval([3.0, math.nan]) == (3.0, None, None, None, 1)
     assert t_interval({}) == (None, None, None, None, 0)
     assert t_interval([0.1] * 3) == (0.1, 0, None, None, 3)  # equal values contain no information on the variance

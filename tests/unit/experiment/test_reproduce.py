@@ -473,7 +473,13 @@ def test_differences_are_decided_by_their_interval(rule: dict[str, Any], shift: 
 @pytest.mark.parametrize(("mean", "expected"), [(1.0, HOLDS), (1.0070, HOLDS), (1.0080, NOT_SEPARABLE),
                                                 (1.0130, DOES_NOT_HOLD), (0.9930, HOLDS), (0.9870, DOES_NOT_HOLD)])
 def test_near_bounds_both_sides(mean: float, expected: str) -> None:
-    assert verdict({"rule": "near", "value": 1.0, "within": 0.01}, [mean + e for e in E]) == expected
+    assert verdict({"rule": "near", "value": 0.5, "within": 0.01}, [mean - 0.5 + e for e in E]) == expected
+
+
+def test_the_interval_of_a_value_ends_where_the_value_does() -> None:
+    check = papers.Check(rule="near", run="a", metric="test/mrr", value=0.05, within=0.5)
+    result = claims.judge(check, claims.by_metric(outcomes({"a": [0.01, 0.02, 0.09]}, "test/mrr")), 1)
+    assert result.low == 0 and result.high == pytest.approx(0.04 + 4.30265 * (19 / 3) ** 0.5 / 100)
 
 
 def test_two_seeds_decide_nothing() -> None:
@@ -530,15 +536,16 @@ def paper_with(place: Path, **row: Any) -> Paper:
 
 
 def test_readings(place: Path) -> None:
-    values = claims.by_metric(outcomes({"nce-k1": [0.2, 0.4], "nce-k2": [0.3, 0.8], "softmax": [9.0, 9.1]}, "test/mrr"))
+    metric = "test/log_likelihood"
+    values = claims.by_metric(outcomes({"nce-k1": [-0.2, -0.4], "nce-k2": [-0.3, -0.8], "softmax": [-9, -9]}, metric))
     def read(**row: Any) -> ReportedNumber:
         paper = paper_with(place, **row)
         return claims.reported_and_measured(paper.expected[0], paper, values)
-    assert read(run="nce-k1", metric="test/mrr").ours == pytest.approx(0.3)
-    measured = read(run="nce-k1", metric="test/mrr", reading="exp")
-    assert measured.ours == pytest.approx(math.exp(0.3)) \
-        and measured.low == pytest.approx(math.exp(0.3 - 12.7062047 * 0.1))
-    gain = read(run="nce-k2", metric="test/mrr", reading="gain", against="nce-k1")
+    assert read(run="nce-k1", metric=metric).ours == pytest.approx(-0.3)
+    measured = read(run="nce-k1", metric=metric, reading="exp")
+    assert measured.ours == pytest.approx(math.exp(-0.3)) \
+        and measured.low == pytest.approx(math.exp(-0.3 - 12.7062047 * 0.1)) and measured.high == 1
+    gain = read(run="nce-k2", metric=metric, reading="gain", against="nce-k1")
     assert gain.ours == pytest.approx((0.5 + 1.0) / 2) and gain.n == 2  # per seed, then the mean
     assert gain.low == pytest.approx(0.75 - 12.7062047 * 0.25)
 
