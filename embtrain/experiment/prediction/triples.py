@@ -4,7 +4,8 @@
     _ RELATION TAIL      heads, by s(·, r, t)          HEAD RELATION TAIL   the score and both filtered ranks
 
 In many models an entity is nearest to itself, so the entity of a query is left out of the answers unless a training
-triple has it as the answer. Ranks exclude all other known triples (train, valid, test), as evaluation on test does.
+triple has it as the answer; a note reports that if it would be among them. Ranks are those of evaluation on test: they
+exclude all other known triples (train, valid, test) and count the entity of the query.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from embtrain.evaluate import link_prediction
 from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, MalformedQuery, Prediction, UnknownName
 from embtrain.experiment.run.components import OBSERVED_SHARE, Components
 from embtrain.experiment.tasks.triples import TriplesTask
+from embtrain.report.format import number
 
 
 class TripleQuery(NamedTuple):
@@ -35,8 +37,8 @@ class TripleQuery(NamedTuple):
     tail: int
 
 
-class UnseenNote(TypedDict):
-    """Keyword arguments of a Prediction about names that are not in training."""
+class Notes(TypedDict):
+    """Keyword arguments of a Prediction about names that are not in training, or left out of the answers."""
 
     note: str
     unseen: bool
@@ -103,13 +105,16 @@ class TriplePredictor(LinePredictor[TripleQuery]):
         context = batch.context(self.known_relations)
         row, target = self.known.targets_of(context)
         known = torch.zeros(score.shape, dtype=torch.bool).index_put((row, target), torch.tensor(True))
-        return [Prediction(self._query_text(query), self._best(score[i], known[i], int(batch.entity[i])),
-                           **self._untrained(query)) for i, query in enumerate(queries)]
+        return [self._best(query, score[i], known[i], int(batch.entity[i])) for i, query in enumerate(queries)]
 
-    def _best(self, score: Tensor, known: Tensor, entity: int) -> list[Answer]:
+    def _best(self, query: TripleQuery, score: Tensor, known: Tensor, entity: int) -> Prediction:
         without = known.clone() if self.hide_known else torch.zeros_like(known)
         without[entity] |= ~known[entity]
-        return self.top_answers(score, score, known=known, without=without)
+        answers, own = self.top_answers(score, score, known=known, without=without), float(score[entity])
+        would_be_listed = len(answers) < self.top or own >= cast(float, answers[-1].score)
+        left_out = "" if known[entity] or not would_be_listed else (
+            f"{self.names[entity]!r} itself, score {number(own)}, is left out here; in a rank it counts")
+        return Prediction(self._query_text(query), answers, **self._notes(query, left_out))
 
     @property
     def known_relations(self) -> int:
@@ -125,7 +130,7 @@ class TriplePredictor(LinePredictor[TripleQuery]):
         order = torch.argsort(score.nan_to_num(nan=-torch.inf), descending=True, stable=True)
         order = order[~known[order]] if self.hide_known else order
         answers = [Answer(names[r], float(score[r]), None, bool(known[r])) for r in order[:self.top].tolist()]
-        return Prediction(self._query_text(query), answers, **self._untrained(query))
+        return Prediction(self._query_text(query), answers, **self._notes(query))
 
     @torch.no_grad()
     def _complete(self, queries: Sequence[TripleQuery]) -> list[Prediction]:
@@ -141,7 +146,7 @@ class TriplePredictor(LinePredictor[TripleQuery]):
             facts = {"score": float(score[i]), "tail_rank": float(ranks.realistic[tail]),
                      "tail_candidates": int(ranks.candidates[tail]), "head_rank": float(ranks.realistic[head]),
                      "head_candidates": int(ranks.candidates[head]), "known": bool(known[i])}
-            predictions.append(Prediction(self._query_text(query), facts=facts, **self._untrained(query)))
+            predictions.append(Prediction(self._query_text(query), facts=facts, **self._notes(query)))
         return predictions
 
     def _query_text(self, query: TripleQuery) -> str:
@@ -149,11 +154,12 @@ class TriplePredictor(LinePredictor[TripleQuery]):
         names_by_part = (graph.entities.words, graph.relations.words, graph.entities.words)
         return " ".join("?" if i < 0 else names[i] for i, names in zip(query, names_by_part, strict=True))
 
-    def _untrained(self, query: TripleQuery) -> UnseenNote:
-        """Return a warning for names that occur only in held-out triples: their vectors were never trained."""
+    def _notes(self, query: TripleQuery, left_out: str = "") -> Notes:
+        """Return the note on what is left out, and a warning for names that occur only in held-out triples: their
+        vectors were never trained."""
         graph = self.task.graph
         vocabularies = (graph.entities, graph.relations, graph.entities)
         names = [vocabulary.words[i] for i, vocabulary in zip(query, vocabularies, strict=True)
                  if i >= 0 and vocabulary.counts[i] == 0]
-        note = f"no training triple has {', '.join(map(repr, dict.fromkeys(names)))}" if names else ""
-        return {"note": note, "unseen": bool(names)}
+        untrained = f"no training triple has {', '.join(map(repr, dict.fromkeys(names)))}" if names else ""
+        return {"note": "; ".join(filter(None, [untrained, left_out])), "unseen": bool(names)}

@@ -187,9 +187,10 @@ def test_the_json_and_the_text_agree(output_of: Any) -> None:
     assert output_of("neighbours run bal --count 2") == "bal: " + ", ".join(
         f"{row['word']} {row['cosine']:.3f}" for row in result["neighbours"]) + "\n"
     [result] = json.loads(output_of("predict graph a next _ --json"))["predictions"]
-    assert result["query"] in (text := output_of("predict graph a next _"))
-    assert [row["name"] for row in result["answers"]] == [line.split()[1] for line in text.splitlines()[1:]]
-    assert [row["known"] for row in result["answers"]] == ["in training" in line for line in text.splitlines()[1:]]
+    head, note, *listed = output_of("predict graph a next _").splitlines()
+    assert (head, note.strip()) == (result["query"], result["note"])
+    assert [row["name"] for row in result["answers"]] == [line.split()[1] for line in listed]
+    assert [row["known"] for row in result["answers"]] == ["in training" in line for line in listed]
     assert output_of("bench reading") == 'round 1\n{"bench": "reading"}\n'
     python = json.loads(output_of("doctor --json"))["python"]
     assert output_of("doctor").splitlines()[1].split() == ["python", *python.split()]

@@ -133,6 +133,20 @@ def test_any_part_of_a_triple_can_be_open(place: Path, query: tuple[str, str, st
     assert len(Run(folder).predict(*query, top=1, hide_known=hide)[0].answers) == min(1, len(want))
 
 
+def test_a_list_reports_the_entity_that_it_leaves_out_and_a_rank_counts(place: Path) -> None:
+    run, seen = Run(place / "graph"), set()
+    train = parts_of(place / "graph")["train"]
+    for name, top in itertools.product(PLACES, (1, 2, 20)):
+        scores = distances(run.folder, name, "next", "_")
+        [listed] = run.predict(name, "next", "_", top=top)
+        left_out = (name, "next", name) not in train and (
+            len(listed.answers) < top or scores[name] >= scores[listed.answers[-1].name])
+        seen.add(left_out)
+        assert listed.note.startswith(f"{name!r} itself, score -") == left_out and bool(listed.note) == left_out
+        assert listed.to_json().get("note", "") == listed.note and not listed.unseen
+    assert seen == {True, False}
+
+
 def test_a_complete_triple_gets_its_score_and_filtered_ranks(place: Path) -> None:
     folder, parts = place / "graph", parts_of(place / "graph")
     positives = set().union(*parts.values())
@@ -173,7 +187,7 @@ def test_an_entity_only_in_held_out_triples_is_reported(tmp_path: Path, monkeypa
         (tmp_path / "data" / f"{part}.txt").write_text("".join("\t".join(triple) + "\n" for triple in triples))
     run = embtrain.fit(model="transe", corpus=tmp_path / "data", sets=TINY, threads=1, out=tmp_path / "run")
     [result] = run.predict("new", "next", "_")
-    assert result.unseen and result.note == "no training triple has 'new'" and result.answers
+    assert result.unseen and result.note.startswith("no training triple has 'new'") and result.answers
     (tmp_path / "q.tsv").write_text("new\tnext\t_\nunknown\tnext\t_\np01\tnext\t_\n")
     queries = predict.Predictions(run.folder, file=str(tmp_path / "q.tsv"))
     assert [bool(one.answers) for one in queries] == [True, False, True]
@@ -467,7 +481,9 @@ def test_the_command_reads_arguments_a_file_and_standard_input(place: Path, tmp_
                                                                capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(place)
     code, out, err = command(monkeypatch, capsys, "predict", "graph", "p00", "far", "_", "--top", "2")
-    assert (code, err) == (0, "") and out.splitlines()[0] == "p00 far ?" and len(out.splitlines()) == 3
+    head, note, *listed = out.splitlines()
+    assert (code, err) == (0, "") and head == "p00 far ?" and len(listed) == 2
+    assert note == "     'p00' itself, score -5.501, is left out here; in a rank it counts"
     (tmp_path / "q.tsv").write_text(QUERIES)
     code, out, err = command(monkeypatch, capsys, "predict", "graph", str(tmp_path / "q.tsv"), "--top", "2", "--json")
     value = json.loads(out)
