@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from embtrain.common.errors import UsageError
 from embtrain.data.hierarchy.files import ConceptsByWord
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors
@@ -26,6 +27,7 @@ from embtrain.models.base import Model, ModelConfig
 MAX_ELEMENTS = 1 << 22  # elements in memory at once
 
 WordPair = tuple[str, str, str]  # u, v and their part of speech: n, v, a, r, or empty if unknown
+AnyPair = WordPair | tuple[str, str]
 
 
 class Scorer:
@@ -43,10 +45,13 @@ class Scorer:
         """Index from words to the rows of their senses."""
         return Senses(self.vectors.words, self.words)
 
-    def __call__(self, pairs: Sequence[WordPair]) -> NDArray[np.float64]:
-        """Scores (n,); NaN if a word is unknown. Rounded (ties.py), so that equal scores tie."""
+    def __call__(self, pairs: Sequence[AnyPair]) -> NDArray[np.float64]:
+        """Scores (n,) of pairs (u, v) or (u, v, part of speech); NaN if a word is unknown.
+
+        Rounded (ties.py), so that equal scores tie. UsageError for what is not a pair of words.
+        """
         a, b, owner = list[int](), list[int](), list[int]()
-        for i, (u, v, pos) in enumerate(pairs):
+        for i, (u, v, pos) in enumerate(map(_with_pos, pairs)):
             hypernym_senses = self.senses.concepts_of(v, pos)
             for sense in self.senses.concepts_of(u, pos):
                 a += [sense] * len(hypernym_senses)
@@ -72,3 +77,10 @@ class Scorer:
             x, y = (torch.from_numpy(table[ids[start:start + step]]).double() for ids in (a, b))
             scores.append(self.model.entailment_score(x, y, self.config).numpy())
         return round_scores(np.concatenate(scores))
+
+
+def _with_pos(pair: AnyPair) -> WordPair:
+    """Return u, v and their part of speech. UsageError if it is not a pair of words."""
+    if isinstance(pair, str) or len(pair) not in (2, 3):
+        raise UsageError(f"pairs: {pair!r}: is not a pair of words; give (u, v) or (u, v, part of speech)")
+    return pair if len(pair) == 3 else (*pair, "")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from embtrain import report
 from embtrain.common import files, machine
 from embtrain.common.config import dump, flatten
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError
 from embtrain.common.progress import print_line
 from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import EvalRecipe
@@ -34,11 +34,10 @@ from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.results import answers, divergence
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import (
+    check,
     check_corpus,
-    check_files,
+    check_evaluations,
     check_new,
-    check_parent,
-    check_start,
     has_trained,
     locked,
     new_folder,
@@ -47,13 +46,9 @@ from embtrain.experiment.run.started import (
 )
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
-from embtrain.negatives import base as negatives
 from embtrain.report.format import format_text
-from embtrain.train.checks.target_metric import parse_threshold
-from embtrain.train.engines import choose
 from embtrain.train.group.processes import SOLO, ProcessGroup
 from embtrain.train.group.trainer import GroupTrainer
-from embtrain.train.sinks import base as sinks
 from embtrain.train.state.signals import protect_caller
 from embtrain.train.state.sink_relay import Relay
 
@@ -79,10 +74,15 @@ class Run:
 
     @cached_property
     def settings(self) -> Settings:
+        """The settings of config.yaml: `run.settings.model.dim`. DataError if the folder is not a run."""
         return run_settings.from_run(self.folder)
 
     @cached_property
     def word_vectors(self) -> Vectors:
+        """The vectors of words, nodes, entities, concepts or labels: `words`, V names, and `table` (V, D) float32.
+
+        DataError if the run has not finished.
+        """
         path = self.folder / "vectors.safetensors"
         if not path.exists():
             _ = self.settings  # raises if the folder is not a run
@@ -91,7 +91,11 @@ class Run:
 
     @cached_property
     def scorer(self) -> Scorer:
-        """Score pairs of words by the similarity or entailment measure of the run's model."""
+        """Function that scores pairs of words by the similarity or entailment measure of the run's model.
+
+        `run.scorer([("dog", "animal"), ("run", "move", "v")])` returns (n,) float64, NaN if a word is unknown. A part
+        of speech (n, v, a, r) limits the meanings of the words of a hierarchy; by default the best two represent them.
+        """
         table = self.word_vectors
         return Scorer(table, models.find(self.settings.model.name),
                       senses.read(self.folder / senses.FILE, table.index), self.settings.model)
@@ -106,6 +110,7 @@ class Run:
 
     @cached_property
     def scores(self) -> list[Score]:
+        """The lines of scores.json: benchmark, metric, value, low, high, n and note. DataError if it has none."""
         path = self.folder / "scores.json"
         try:
             return [Score(**row) for row in files.read_json(path)]
@@ -150,30 +155,6 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
         files.write_text(folder / "config.yaml", dump(settings))
         write_identity(folder, parts, threads)
         return train_and_report(folder, settings, parts, fresh=True)
-
-
-def check(settings: Settings, has_start_file: bool = True) -> None:
-    """Raise UsageError for settings that are wrong whatever the corpus contains.
-
-    has_start_file: False if the vectors of `train.start` are written before this run starts.
-    """
-    tasks.find(settings).check(settings)
-    choose.require_tables_in_files(settings.model, negatives.find(settings.negatives.source), settings.negatives,
-                                   settings.loss, settings.train)
-    check_parent(settings)
-    check_start(settings, has_start_file)
-    check_files(settings)
-    _check_evaluations(settings)
-    for name in settings.train.sinks:
-        sinks.find(name)
-
-
-def _check_evaluations(settings: Settings) -> None:
-    """Raise UsageError if no evaluation during training can give the metrics that it needs."""
-    if settings.train.patience and (reason := tasks.find(settings).missing_split_reason(settings, "valid")):
-        raise UsageError(f"train.patience: {reason}, or train.patience: 0")
-    if settings.train.track_until:
-        parse_threshold(settings.train.track_until)
 
 
 def train_in_memory(settings: Settings, folder: Path) -> Components:
@@ -237,7 +218,7 @@ def write_identity(folder: Path, parts: Components, threads: int) -> None:
 def train_and_report(folder: Path, settings: Settings, parts: Components, fresh: bool,
                      group: ProcessGroup = SOLO) -> Run:
     """Train the remaining steps, then score and report. Processes of a group other than the first only train."""
-    _check_evaluations(settings)
+    check_evaluations(settings)
     sinks_here = settings.train.sinks if group.is_first else []
     with resumable(folder), Relay(folder, sinks_here, flatten(settings), time.time()) as relay:
         trainer = trainers.build(folder, parts, relay.on_checkpoint, group)

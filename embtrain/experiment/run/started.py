@@ -1,4 +1,4 @@
-"""State of a run folder: whether a run can start there, has trained, fits its checkpoint, and can be continued."""
+"""Checks of settings and of a run folder: whether a run can start there, has trained, and fits its checkpoint."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.output_table import FILE_KINDS
 from embtrain.models.words.cbow import Cbow
 from embtrain.models.words.skipgram import SkipGram
+from embtrain.negatives import base as negatives
+from embtrain.train.checks.target_metric import parse_threshold
+from embtrain.train.engines import choose
+from embtrain.train.sinks import base as sinks
 from embtrain.train.state import checkpoint, signals
 
 GROWING = (SkipGram.name, Cbow.name)  # models whose vocabulary can grow
@@ -157,6 +161,30 @@ def check_corpus(folder: Path, task: Task) -> None:
             folder, "its sha256 differs from the one in identity.json; restore the same files"
         )
     task.check_ids(folder)
+
+
+def check(settings: Settings, has_start_file: bool = True) -> None:
+    """Raise UsageError for settings that are wrong whatever the corpus contains.
+
+    has_start_file: False if the vectors of `train.start` are written before this run starts.
+    """
+    tasks.find(settings).check(settings)
+    choose.require_tables_in_files(settings.model, negatives.find(settings.negatives.source), settings.negatives,
+                                   settings.loss, settings.train)
+    check_parent(settings)
+    check_start(settings, has_start_file)
+    check_files(settings)
+    check_evaluations(settings)
+    for name in settings.train.sinks:
+        sinks.find(name)
+
+
+def check_evaluations(settings: Settings) -> None:
+    """Raise UsageError if no evaluation during training can give the metrics that it needs."""
+    if settings.train.patience and (reason := tasks.find(settings).missing_split_reason(settings, "valid")):
+        raise UsageError(f"train.patience: {reason}, or train.patience: 0")
+    if settings.train.track_until:
+        parse_threshold(settings.train.track_until)
 
 
 def check_start(settings: Settings, has_start_file: bool = True) -> None:

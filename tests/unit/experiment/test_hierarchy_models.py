@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers import tiny_runs
@@ -59,6 +60,11 @@ def test_a_run_scores_pairs_by_its_model_and_its_settings(name: str, place: Path
     model, config = models.find(name), run.settings.model
     expected = float(model.entailment_score(u, v, config))
     assert run.scorer([("c9", "c3", "")])[0] == pytest.approx(expected, rel=1e-3)  # rounded so that scores tie
+    without_pos = run.scorer([("c9", "c3"), ("c9", "none"), ("c9", "c3", "")])
+    assert without_pos.shape == (3,) and without_pos[0] == without_pos[2] and np.isnan(without_pos[1])
+    for wrong in ("ab", ("c9",), ("c9", "c3", "", "")):
+        with pytest.raises(UsageError, match=r"^pairs: .*: is not a pair of words; give \(u, v\) or"):
+            run.scorer([wrong])  # type: ignore[list-item]
     if keys:
         assert Scorer(table, model)([("c9", "c3", "")])[0] != pytest.approx(expected, rel=1e-2)
 
