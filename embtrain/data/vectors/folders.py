@@ -37,7 +37,7 @@ from embtrain.data.vectors.vectors import Vectors
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
-RUN_FILE = "vectors.safetensors"  # the vectors in a run folder
+RUN_FILE, RUN_RELATIONS = "vectors.safetensors", "relations.safetensors"  # the vectors in a run folder
 TABLE, RELATION_TABLE = "embedding.weight", "relation.weight"
 
 

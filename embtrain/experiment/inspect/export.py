@@ -22,7 +22,6 @@ import embtrain
 from embtrain.common import shipped
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import resume_command
 from embtrain.common.output_paths import check_output_file, check_output_folder
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.corpus import TextConfig
@@ -140,9 +139,8 @@ def _is_earlier_export(folder: Path, format: str) -> bool:
 
 
 def _relations(run: Run) -> Vectors | None:
-    """The vectors of relations; None if the model has none."""
-    path = run.folder / "relations.safetensors"
-    return vectors.read(path) if path.is_file() else None
+    """The vectors of relations; None if the run has none."""
+    return run.relation_vectors if (run.folder / folders.RUN_RELATIONS).is_file() else None
 
 
 def _details(run: Run) -> ModelDetails:
@@ -162,9 +160,7 @@ def _pykeen(run: Run, out: Path) -> None:
     if tasks.find(run.settings) is not TriplesTask:
         raise UsageError("--format: pykeen: requires a model of triples with a vector for each relation, but "
                          f"{run.folder} is of {run.settings.model.name}; use huggingface or projector")
-    if (relations := _relations(run)) is None:
-        raise DataError(f"{run.folder}: relations.safetensors: is missing: {run.settings.model.name} may have no "
-                        f"vector for each relation; otherwise write it again: {resume_command(run.folder)}")
+    relations = run.relation_vectors
     task = cast(TriplesTask, tasks.read(run.settings))
     check_corpus(run.folder, task)
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}

@@ -18,7 +18,7 @@ from embtrain.common.progress import print_line
 from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.hierarchy import senses
-from embtrain.data.vectors import folders
+from embtrain.data.vectors import folders, vectors as vector_files
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.run import (
@@ -88,6 +88,21 @@ class Run:
             _ = self.settings  # raises if the folder is not a run
             raise DataError(f"{self.folder}: has no vectors yet; to train on: {files.resume_command(self.folder)}")
         return folders.read_run(self.folder)
+
+    @cached_property
+    def relation_vectors(self) -> Vectors:
+        """The vectors of a graph's relations: `words`, R names, and `table` (R, ·) float32, whose rows a model defines.
+
+        With `triples.reciprocal` those of `inverse of NAME` follow. UsageError if the run is not of a graph, DataError
+        if its model has no vector for each relation, or the run has not finished.
+        """
+        if not (path := self.folder / folders.RUN_RELATIONS).exists():
+            if (task := tasks.find(self.settings)).name != "triples":
+                raise UsageError(f"{self.folder}: model.name: {self.settings.model.name}: learns from "
+                                 f"{task.corpus_kind}, which has no relations; give a run of triples")
+            raise DataError(f"{path}: is missing: {self.settings.model.name} may have no vector for each relation; "
+                            f"otherwise write it again: {files.resume_command(self.folder)}")
+        return vector_files.read(path)
 
     @cached_property
     def scorer(self) -> Scorer:

@@ -196,6 +196,23 @@ def test_an_entity_only_in_held_out_triples_is_reported(tmp_path: Path, monkeypa
                                  "queries contain names, words or features of no training example")
 
 
+def test_a_run_of_a_graph_has_vectors_of_relations(place: Path, tmp_path: Path) -> None:
+    run = Run(place / "graph")
+    e, r = run.word_vectors, run.relation_vectors
+    assert r.words == (run.folder / "relations.txt").read_text().split()[::2] and r.table.shape == (len(r), e.dim)
+    step = e.table[e.index["p03"]] + r.table[r.index["next"]] - e.table[e.index["p04"]]
+    [result] = run.predict("p03", "next", "p04")
+    assert -np.abs(step).sum() == pytest.approx(result.facts["score"], abs=1e-5)
+    with pytest.raises(UsageError, match=r"words: model\.name: skipgram: learns from .*, which has no relations"):
+        _ = Run(place / "words").relation_vectors
+    shutil.copytree(run.folder, tmp_path / "run")
+    (tmp_path / "run" / "relations.safetensors").unlink()
+    with pytest.raises(DataError, match=r"relations\.safetensors: is missing: transe may .*: embtrain resume"):
+        _ = Run(tmp_path / "run").relation_vectors
+    with pytest.raises(DataError, match="not found"):
+        _ = Run(tmp_path / "none").relation_vectors
+
+
 # --- hierarchies -----------------------------------------------------------------------------------------------------
 
 def energy(x: dict[str, np.ndarray], u: str, v: str) -> float:
