@@ -72,8 +72,9 @@ def check_yaml(path: Path | None) -> Path | None:
 
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", callback=check_run)]
-Vectors = Annotated[Path, typer.Argument(metavar="PATH", help="Run folder, or vector file (word2vec, GloVe).",
-                                         callback=check_vectors)]
+Vectors = Annotated[Path, typer.Argument(
+    metavar="PATH", callback=check_vectors,
+    help="Run folder, Hugging Face folder, or vector file (word2vec, GloVe, fastText .bin, safetensors).")]
 Limit = Annotated[int | None, typer.Option(
     "--limit", metavar="N", help="Read only the first N vectors (default: all).")]
 Epochs = Annotated[int | None, typer.Option(

@@ -1,4 +1,4 @@
-"""Continue a trained run of skip-gram on another text, with a vocabulary that grows."""
+"""Continue a trained run of skip-gram or CBOW on another text, with a vocabulary that grows."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def continue_run(run: str | os.PathLike[str], corpus: str | Path | Iterable[Iter
                  seed: int | None = None, threads: int | None = None, out: str | Path | None = None) -> Run:
     """`embtrain continue` from Python: train a new run from the state of a run, on another text.
 
-    run: a finished run of skip-gram, as a Run or its folder, which does not change. corpus: the name of a recipe, a
-    path, or an iterable of lists of tokens, as in `embtrain.fit`. Lists need a run that was trained on lists, or the
-    reading settings of its text in `sets`. sets: over the settings of `run`, a mapping or KEY=VALUE texts. seed: by
-    default that of `run` plus 1, so that no random number is drawn again. out: a new folder. Raises UsageError,
+    run: a finished run of skip-gram or CBOW, as a Run or its folder, which does not change. corpus: the name of a
+    recipe, a path, or an iterable of lists of tokens, as in `embtrain.fit`. Lists need a run that was trained on lists,
+    or the reading settings of its text in `sets`. sets: over the settings of `run`, a mapping or KEY=VALUE texts. seed:
+    by default that of `run` plus 1, so that no random number is drawn again. out: a new folder. Raises UsageError,
     DataError or ResourceError, each with a one-line message. Ctrl-C saves the state of the run and raises Interrupted,
     a KeyboardInterrupt; SIGTERM raises Stopped.
     """

@@ -14,9 +14,9 @@ Both q are estimates: they assume that rows are independent draws from the data.
 assigned to chunks at random for each draw; neighbours in a text would share windows. The streaming estimate cannot
 exceed one batch in every step, δ_y = 1, so it levels off at frequent targets.
 
-A chunk has k + 1 rows, and the target of a row itself is marked as a false negative. A row that is alone in its chunk,
-as the last of an epoch can be, has no other negative (loss.form: ranking: log p = 0, no gradient). Batches of one row
-are refused, since nothing could be learnt.
+A chunk has k + 1 rows, or all rows of a smaller batch; the last chunk overlaps the one before if fewer are left. The
+target of a row itself is marked as a false negative. A batch of one row, as the last of an epoch can be, has no other
+negative (loss.form: ranking: log p = 0, no gradient). Batches of one row are refused, since nothing could be learnt.
 """
 
 from __future__ import annotations

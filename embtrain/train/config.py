@@ -64,7 +64,7 @@ class TrainConfig(Section):
     parent: AbsolutePath | None = Field(
         None, description=(
             "run that is continued on another text: its words, counts, tables and optimizer state are kept, and the "
-            "vocabulary grows (skip-gram); null: none"))
+            "vocabulary grows (skip-gram and CBOW); null: none"))
     sinks: list[str] = Field([], description="loggers in addition to metrics.jsonl: tensorboard, mlflow")
     track_until: str | None = Field(
         None, description=(

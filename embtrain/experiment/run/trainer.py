@@ -185,7 +185,7 @@ def _text(identity: Mapping[str, Any]) -> dict[str, str]:
 
 
 def texts_of(run: Path) -> list[dict[str, str]]:
-    """`name` and `sha256` of the texts that a run of skip-gram and its parents were trained on, the first one first."""
+    """`name` and `sha256` of the texts that a run and its parents were trained on, the first one first."""
     path = run / "parent.json"
     if not path.is_file():
         return [_text(read_identity(run))]

@@ -7,6 +7,7 @@ from embtrain.losses.base import Loss
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.triples.distmult import DistMult
 from embtrain.models.triples.transe import TransE
+from embtrain.models.words.cbow import Cbow
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.xc import XC
 from embtrain.negatives.base import NegativeSource
@@ -40,12 +41,13 @@ def check_parts(fused_blockers: list[str], model: Model, source: NegativeSource,
                 group: ProcessGroup) -> None:
     """Let the source learn with the group; UsageError for an engine, a model or a source that cannot be shared."""
     by_autograd = model.config.updates_rows
-    reasons = [] if by_autograd else list(fused_blockers)
+    reasons = []
+    if not isinstance(model, SkipGram | TransE | DistMult | XC):    # then no other key can help
+        reasons.append(f"model.name: {model.name}: the examples of this model are not shared; use skipgram, cbow, "
+                       "node2vec, transe, distmult or xc")
+    reasons += [] if by_autograd else fused_blockers
     if by_autograd and train.optimizer not in OPTIMIZERS:
         reasons.append(f"train.optimizer: {train.optimizer}: its state is not shared; set {' or '.join(OPTIMIZERS)}")
-    if not isinstance(model, SkipGram | TransE | DistMult | XC):
-        reasons.append("model.name: the examples of this model are not shared; use skipgram, node2vec, transe, "
-                       "distmult or xc")
     if isinstance(model, TransE) and model.config.entities != "free":
         reasons.append(f"model.entities: {model.config.entities}: rows that were put together do not keep their "
                        "length; set free")
@@ -58,6 +60,8 @@ def check_parts(fused_blockers: list[str], model: Model, source: NegativeSource,
 def check_shards(model: Model, source: NegativeSource, loss: Loss) -> None:
     """Raise UsageError for components that cannot be trained with tables cut by rows."""
     reasons = []
+    if isinstance(model, Cbow):
+        reasons.append("model.name: cbow: the rows of a window's mean are not cut; use skipgram")
     if isinstance(model, SkipGram) and model.pool is not None:
         reasons.append("model.subword: rows of n-grams are not cut; set model.subword: null")
     if not draws_alone(source):

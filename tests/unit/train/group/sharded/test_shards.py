@@ -105,6 +105,7 @@ def test_negatives_of_all_processes_follow_q(tmp_path: Path, size: int) -> None:
     (["negatives.filter=observed"], r"negatives\.filter: observed: "),
     (["negatives.replacement=false"], r"negatives\.source: unigram: "),
     (["loss.name=nce", "loss.partition=global"], r"loss\.partition: a learned log Z"),
+    (["model.name=cbow"], r"model\.name: cbow: the rows of a window"),
 ])
 def test_other_components_are_refused(tmp_path: Path, sets: list[str], reason: str) -> None:
     settings = experiment.resolve("sgns", corpus=str(small_text(tmp_path) / "text"), sets=[*OF_TEXT, *sets])
