@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.comparisons import without_times
+from helpers.docs_scripts import DOCS
 from helpers.in_process import Here, in_process, small_text
 from helpers.looped import looped
 from helpers.pages import HOSTILE, checked
@@ -91,6 +92,26 @@ def yaml_of(place: Path, old: str = "", new: str = "") -> Path:
     file = place / "changed.yaml"
     file.write_text(TINY.replace("TEXT", str(place / "text")).replace(old, new, 1))
     return file
+
+
+def test_the_file_in_the_documentation_works_and_needs_the_keys_that_it_names(place: Path, tmp_path: Path) -> None:
+    page = (DOCS / "reference" / "formats.md").read_text(encoding="utf-8")
+    section = page[page.index("## A paper"):]
+    text, rest = section.split("```yaml\n")[1].split("```\n", 1)
+    required = set(re.findall(r"`(\w+)`", rest.split(" are required.")[0]))
+    file = tmp_path / "mine.yaml"
+    for key in (lines := {line.partition(":")[0]: line for line in text.splitlines()}):
+        file.write_text("\n".join(line for name, line in lines.items() if name != key))
+        if key in required:
+            with pytest.raises(UsageError, match=f"{key}: needs a value"):
+                papers.read(file)
+        else:
+            papers.read(file)
+    assert required < lines.keys()
+    file.write_text(text)
+    done = reproduce.reproduce(str(file), str(place / "text"), seeds=1, out=tmp_path / "out", parallel=1, threads=1)
+    checks, expected = (done.results["reproduction"][key] for key in ("checks", "expected"))
+    assert checks[0]["mean"] is not None and expected[0]["ours"] < 0
 
 
 # -- shipped papers ----------------------------------------------------------------------------------------------------
