@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from embtrain import report
 from embtrain.common import files, machine
 from embtrain.common.config import dump, flatten
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.progress import print_line
 from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import EvalRecipe
