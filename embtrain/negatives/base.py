@@ -12,7 +12,7 @@ file that names a source and a loss with their settings.
 w_j is the weight of negative j of a row in the loss, M = Σ_j w_j its total weight (K if every weight is 1), q the noise
 distribution, q_j the probability with which id_j was drawn. `Traits.density` is one of
 
-exact         log_prob gives log q_j for any id, and Σ_id q(id) = 1
+exact         log_prob gives log q(id|x) for any id and query x, and Σ_id q(id|x) = 1
 conditional   q_j is conditional on the ids that were shortlisted or excluded before. For any function f of an id, the
               expectation over the draw is E Σ_j w_j f(id_j) / (M q_j) = Σ_id f(id), over the ids that can be drawn
               then; the target has no q
@@ -143,14 +143,15 @@ class NegativeSource:
         """Return G draws of K = k negatives for a batch: ids (G, K), with log q, weights and the total weight M.
 
         query: B rows, detached. view: reads the current model. Rows share draws as `negatives.share_draws_by` sets, see
-        `draw_layout`.
+        `draw_layout`. The q of a shared draw, also in log_q_target, is (1/n) Σ_r q(·|x_r), the mean over its n rows r.
         """
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
-        """log q of ids (1, K) or (B, K) for each row: (B, K), or broadcastable to it.
+        """log q(id|x) of ids (1, K) or (B, K), for the query x of each row: (B, K), or broadcastable to it.
 
-        Raises TypeError if the source has no density, UsageError if it needs the model and has not received it yet.
+        Does not depend on the other rows, whether or not rows share draws. Raises TypeError if the source has no
+        density, UsageError if it needs the model and has not received it yet.
         """
         raise TypeError(f"{type(self).__name__} has no density")
 

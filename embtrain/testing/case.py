@@ -39,6 +39,11 @@ class SourceCase:
             problem = replace(problem, counts=counts, raw_counts=counts)
         return self.source(self.source.Config(**keys), problem)
 
+    def sharings(self) -> tuple[str, ...]:
+        """Values of share_draws_by to check: that of the settings, else all that the source allows."""
+        share = self.settings.get("share_draws_by")
+        return self.source.traits.sharing_modes if share is None else (share,)
+
     def require(self, condition: bool | Tensor, rule: str, problem: str) -> None:
         if not condition:
             raise ContractError(self.source.name, rule, problem)
@@ -63,6 +68,15 @@ def all_ids() -> Tensor:
 def log_prob_of_all(source: NegativeSource, batch: Query) -> Tensor:
     """log q of all candidates, (B, V) float64."""
     return source.log_prob(batch, all_ids()).double().expand(len(batch), V)
+
+
+def q_of_draws(source: NegativeSource, batch: Query, drawn: Negatives) -> Tensor:
+    """q of all candidates for each draw, (G, V) float64: the mean over the rows that read the draw."""
+    q, draw_id = log_prob_of_all(source, batch).exp(), drawn.draw_index(len(batch), "cpu")
+    if draw_id is None:
+        return q
+    n_rows = torch.bincount(draw_id)                                                        # (G,)
+    return torch.zeros(len(n_rows), V, dtype=q.dtype).index_add_(0, draw_id, q) / n_rows.unsqueeze(1)
 
 
 def drawn_values(drawn: Negatives) -> Tensor:

@@ -32,7 +32,8 @@ RULES: dict[Callable[[SourceCase], None], Applies] = {
     density_rules.frequencies_without_target: lambda source: (density_rules.excludes_target(source)
                                                               and source.config.share_draws_by == "row"),
     density_rules.weighted_estimate: lambda source: source.traits.density in ("exact", "conditional"),
-    density_rules.independent_rows: lambda source: source.traits.density == "exact",
+    density_rules.independent_rows: lambda source: (source.traits.density != "none"
+                                                    and type(source).log_prob is not NegativeSource.log_prob),
     state_rules.seeds: lambda source: True,
     state_rules.state: lambda source: True,
     state_rules.unchanged_model: lambda source: True,

@@ -12,9 +12,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from embtrain.common.errors import UsageError
 from embtrain.common.types import Query
 from embtrain.negatives.base import NegativeSource
-from embtrain.testing.case import SourceCase, is_close, log_prob_of_all, per_row
+from embtrain.testing.case import SourceCase, is_close, log_prob_of_all, per_row, q_of_draws
 from embtrain.testing.worlds import TableView, V, query, trained
 
 SIGNIFICANCE = 4e-6
@@ -27,18 +28,19 @@ def excludes_target(source: NegativeSource) -> bool:
 
 
 def densities(case: SourceCase) -> None:
-    """log_prob sums to 1 over all candidates and equals the log_q and log_q_target of a draw."""
+    """log_prob sums to 1 over all candidates; log_q and log_q_target of a draw are of the mean q of its rows."""
     source, batch = trained(case.build()), query()
-    log_p = log_prob_of_all(source, batch)
-    total = log_p.exp().sum(1)
+    total = log_prob_of_all(source, batch).exp().sum(1)
     case.require(is_close(total, torch.ones_like(total)), "log_prob",
                  f"q sums to {float(total[(total - 1).abs().argmax()]):.6g} over all candidates; it must sum to 1")
     ids, _, log_q = per_row(drawn := source.draw(batch, source.config.k, TableView()), len(batch))
-    case.require(log_q is not None and is_close(log_p.gather(1, ids), log_q), "log_q",
-                 "log_q of a draw differs from log_prob of its ids")
-    target = log_p.gather(1, batch.target.unsqueeze(1))[:, 0]
+    draw_id, expected = drawn.draw_index(len(batch), "cpu"), q_of_draws(source, batch, drawn).log()
+    expected = expected if draw_id is None else expected[draw_id]                             # (B, V)
+    case.require(log_q is not None and is_close(expected.gather(1, ids), log_q), "log_q",
+                 "log_q of a draw is not the log of the mean of exp(log_prob) over its rows")
+    target = expected.gather(1, batch.target.unsqueeze(1))[:, 0]
     case.require(drawn.log_q_target is not None and is_close(target, drawn.log_q_target), "log_q",
-                 "log_q_target differs from log_prob of the targets")
+                 "log_q_target is not the log of the mean of exp(log_prob) over the rows of the draw")
 
 
 def same_query(rows: int, context: int) -> Query:
@@ -49,12 +51,16 @@ def same_query(rows: int, context: int) -> Query:
 
 
 def frequencies(case: SourceCase) -> None:
-    """Sampled frequencies match log_prob (chi-square test on 100,000 draws for each of two contexts)."""
+    """Sampled frequencies match log_prob (chi-square test on 100,000 draws for each of two contexts).
+
+    A draw that rows with different queries may share has three rows, one of them with another query.
+    """
     for context in (0, 4):
         source = trained(case.build())
         batch, k = same_query(N_DRAWS // source.config.k, context), source.config.k
         if source.config.share_draws_by in ("batch", "block"):
-            batch, k = batch.rows(slice(0, 1)), N_DRAWS
+            other = torch.tensor([0, 1, 0])
+            batch, k = replace(same_query(3, context), context=context + other, query_id=other), N_DRAWS
         _frequencies(case, source, batch, k)
 
 
@@ -74,7 +80,7 @@ def _frequencies(case: SourceCase, source: NegativeSource, batch: Query, k: int)
     weight = weight / weight.mean()  # total_weight may be small, and each cell needs enough draws
     counts = torch.bincount(ids.flatten(), weight.expand(ids.shape).flatten(), minlength=V)
     variance_scale = float(weight.square().sum() / weight.sum())
-    p = log_prob_of_all(source, batch.rows(slice(0, 1))).exp()[0]
+    p = q_of_draws(source, batch, drawn).mean(0)
     expected, found = pool_rare(p / p.sum(), counts)
     assert expected.min() >= MIN_EXPECTED
     # Negatives of two components are two strata, which vary less than draws from the mixture: the bound still holds.
@@ -136,12 +142,14 @@ def excluded_target(case: SourceCase) -> None:
 
 
 def independent_rows(case: SourceCase) -> None:
-    """log_prob of a row does not depend on the other rows or on their order."""
-    source, batch = trained(case.build()), query()
-    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(2))
-    if source.config.share_draws_by in ("block", "batch"):  # rows of a block share one q: they stay together
-        order = order[batch.windows()[order].argsort(stable=True)]
+    """log_prob of a row is that of the row alone, under every sharing of draws."""
+    batch = query()
     ids = torch.randint(V, (len(batch), 7), generator=torch.Generator().manual_seed(3))
-    expected = source.log_prob(batch, ids).expand(len(batch), 7)[order]
-    found = source.log_prob(batch.rows(order), ids[order]).expand(len(batch), 7)
-    case.require(is_close(found, expected), "rows", "log_prob of a row changes with the order of the rows")
+    for share in case.sharings():
+        try:
+            source = trained(case.build(share_draws_by=share))
+        except UsageError:               # refused together with another setting
+            continue
+        together = source.log_prob(batch, ids).expand(len(batch), 7)
+        alone = torch.cat([source.log_prob(batch.rows(slice(i, i + 1)), ids[i:i + 1]) for i in range(len(batch))])
+        case.require(is_close(together, alone), "rows", "log_prob of a row changes with the other rows of the call")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import PROBE
-from embtrain.testing.case import SourceCase, all_ids, drawn_values, per_row
+from embtrain.testing.case import SourceCase, drawn_values, log_prob_of_all, per_row
 from embtrain.testing.worlds import CONTEXTS, FEW_STEPS, EmptyView, TableView, V, query, trained
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
@@ -118,9 +118,7 @@ def learning(case: SourceCase) -> None:
     fresh, source = case.build(), trained(case.build())
     batch = query(CONTEXTS, contexts=CONTEXTS)
     batch = replace(batch, context=torch.arange(CONTEXTS), query_id=torch.arange(CONTEXTS))
-    # Row by row: a q that rows share is that of all of them.
-    log_p, before = (torch.cat([x.log_prob(batch.rows(slice(i, i + 1)), all_ids()) for i in range(CONTEXTS)]).double()
-                     for x in (source, fresh))
+    log_p, before = log_prob_of_all(source, batch), log_prob_of_all(fresh, batch)
     from_uniform = float((log_p.exp() * (log_p + math.log(V))).sum(1).mean())
     cost = torch.nn.functional.softplus(TableView().scores).double()
     gain = float((log_p.exp() * cost).sum(1).mean()) - float((before.exp() * cost).sum(1).mean())

@@ -36,7 +36,7 @@ from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource, grow_source
 from embtrain.negatives.softmax.kernels.base import KernelSource
 from embtrain.testing import density_rules as density, draw_rules as draws, state_rules as states
-from embtrain.testing.case import SourceCase, per_row
+from embtrain.testing.case import SourceCase, log_prob_of_all, per_row, q_of_draws
 from embtrain.testing.check import RULES
 from embtrain.testing.worlds import FEW_STEPS
 
@@ -268,13 +268,11 @@ def test_contexts_can_have_two_columns(case):
     cost = [view.score(queries, x).clamp(min=0).mean() for x in (plain.per_row(plain.ids, len(queries)), ids)]
     assert float(cost[1]) > float(cost[0]) + 0.3
     if case in EXACT:
-        log_p = sampler.log_prob(queries, torch.arange(V).unsqueeze(0)).double().expand(len(queries), V)
+        log_p = log_prob_of_all(sampler, queries)
         torch.testing.assert_close(log_p.exp().sum(1), torch.ones(len(queries), dtype=torch.float64), atol=1e-5, rtol=0)
-        torch.testing.assert_close(log_p.gather(1, ids), drawn.per_row(drawn.log_q, len(queries)).double(), atol=1e-5,
-                                   rtol=0)
-        row = {tuple(x): i for i, x in enumerate(queries.context.tolist())}
-        spread = {x: sampler.log_prob(queries.rows(slice(i, i + 1)), torch.arange(V).unsqueeze(0))[0]
-                  for x, i in row.items()}
+        log_q = q_of_draws(sampler, queries, drawn).log().gather(1, drawn.ids)
+        torch.testing.assert_close(log_q, drawn.log_q.double(), atol=1e-5, rtol=0)
+        spread = {tuple(x): log_p[i] for i, x in enumerate(queries.context.tolist())}
         assert float((spread[0, 0] - spread[2, 1]).abs().max()) > 0.5    # another query, another distribution
         columns = [float((spread[0, 0] - spread[second]).abs().max()) for second in ((0, 1), (1, 0))]
         # Without the entropy hinge it settles on few candidates, and one column is enough to distinguish them.

@@ -78,7 +78,33 @@ class Learner(NegativeSource):
         self.m = state["m"].clone()
 
 
+class QueryDependent(NegativeSource):
+    """q(b|x) is higher for every sixth candidate, from x on; a batch draws from the mean over its rows."""
+
+    name = "query_dependent"
+    traits = Traits(sharing_modes=("row", "batch"))
+
+    def q(self, query: Query) -> Tensor:
+        is_high = torch.arange(self.problem.n_candidates) % 6 == query.context.unsqueeze(1)
+        return (1 + 9 * is_high.double()) / (1 + 9 * is_high.double()).sum(1, keepdim=True)              # (B, V)
+
+    def mean_q(self, query: Query) -> Tensor:
+        q = self.q(query)
+        return q.mean(0, keepdim=True) if self.config.share_draws_by == "batch" else q                   # (G, V)
+
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        q = self.mean_q(query)
+        ids = torch.multinomial(q, k, replacement=True, generator=self.random)
+        target = q.expand(len(query), -1).gather(1, query.target.unsqueeze(1))[:, 0]
+        return Negatives(ids, log_q=q.gather(1, ids).log().float(), log_q_target=target.log().float(),
+                         total_weight=torch.full((1, 1), float(k)))
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        return self.q(query).gather(1, ids.expand(len(query), -1)).log().float()
+
+
 @pytest.mark.parametrize(("source", "settings"), [
+    (QueryDependent, {}), (QueryDependent, {"share_draws_by": "batch"}),
     (Even, {}), (Even, {"share_draws_by": "window"}), (Even, {"share_draws_by": "batch"}), (Learner, {}), (Unigram, {}),
     (Unigram, {"exponent": 0.5, "replacement": False}),
 ])
@@ -207,6 +233,30 @@ class DependsOnOtherRows(Even):
                        log_q_target=self.log_prob(query, query.target.unsqueeze(1))[:, 0])
 
 
+class MeanInLogProb(QueryDependent):
+    """log_prob of a batch is that of its shared draw."""
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        return self.mean_q(query).expand(len(query), -1).gather(1, ids.expand(len(query), -1)).log().float()
+
+
+class OwnTargetInSharedDraw(QueryDependent):
+    """log_q_target of a shared draw is that of the row's own query."""
+
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        target = self.log_prob(query, query.target.unsqueeze(1))[:, 0]
+        return replace(super().draw(query, k, view), log_q_target=target)
+
+
+class DrawsForFirstRow(QueryDependent):
+    """A shared draw is for the first row, and its log_q is that of the mean."""
+
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        q = self.mean_q(query)
+        ids = torch.multinomial(self.q(query)[:1], k, replacement=True, generator=self.random)
+        return replace(super().draw(query, k, view), ids=ids, log_q=q.gather(1, ids).log().float())
+
+
 class RaisesInDraw(Even):
     def ids(self, n: int, k: int) -> Tensor:
         raise KeyError("nothing")
@@ -234,6 +284,9 @@ class RaisesInDraw(Even):
     ("uses_model", ReadsModel, {}),
     ("uses_counts", ReadsCounts, {}),
     ("rows", DependsOnOtherRows, {"share_draws_by": "row", "replacement": True}),
+    ("rows", MeanInLogProb, {}),
+    ("log_q", OwnTargetInSharedDraw, {"share_draws_by": "batch"}),
+    ("frequencies", DrawsForFirstRow, {"share_draws_by": "batch"}),
     ("settings", RaisesInDraw, {}),
 ])
 def test_broken_source_fails_by_its_rule(rule: str, source: type[NegativeSource], settings: dict[str, Any]) -> None:

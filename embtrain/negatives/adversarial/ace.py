@@ -146,9 +146,6 @@ class Ace(NegativeSource):
         ids = ids.expand(len(query), -1)
         unique, query_id = query.unique()
         log_g = self.generator(unique.context)                                                   # (Q, V)
-        if self.traits.learns_per_row:
-            groups = group_rows(len(query), *self.draw_layout(query), query.target.device)
-            log_g, query_id = shared_draws.log_means(log_g, query_id, groups), groups.group_id            # (G, V), (B,)
         return self.cache.mixture(log_g[query_id].gather(1, ids), ids)
 
     # -- learning -----------------------------------------------------------------------------------------------

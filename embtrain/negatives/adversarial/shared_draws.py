@@ -1,6 +1,6 @@
 """ACE when rows with different queries share their negatives (`share_draws_by: block`, `batch`). n rows form a group.
 
-    ḡ(y) = (1/n) Σ_i g(y|x_i)        q(y) = λ p(y) + (1 - λ) ḡ(y)              one exact q for all rows of the group
+    ḡ(y) = (1/n) Σ_i g(y|x_i)        q(y) = λ p(y) + (1 - λ) ḡ(y)              one exact q for all rows of the draw
     y_j ~ ḡ: a row of the group, uniformly, and y_j ~ g(.|x) of its query
     a_ij = ρ_ij (r_ij - b_ij)        coefficient of negative j for row i, from the cost of j for row i
 
@@ -85,13 +85,6 @@ def _densities(cache: GeneratorCache, ids: Tensor, row: Tensor, groups: RowGroup
     for rows in _chunks(*log_g.shape):
         log_g[rows] = cache.density(ids[groups.group_id[rows]], row[rows])[0]
     return log_g
-
-
-def log_means(log_g: Tensor, query_id: Tensor, groups: RowGroups) -> Tensor:
-    """log ḡ of all candidates (G, V), from log g of the distinct queries (Q, V) and the query of each row (B,)."""
-    share = torch.zeros((len(groups.size), len(log_g)), dtype=torch.float64, device=log_g.device)
-    share.index_put_((groups.group_id, query_id), 1 / groups.size[groups.group_id].double(), accumulate=True)
-    return (share @ log_g.double().exp()).log().to(log_g.dtype)
 
 
 def reinforce_coefficients(

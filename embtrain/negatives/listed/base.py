@@ -7,7 +7,7 @@
 candidates outside of the list have q = 0, so that no density is reported.
 
 Rows with different queries share a draw under `share_draws_by: block` and `batch`: each negative is drawn for a row of
-the group, chosen uniformly, so that all rows have one exact q, the mean of q(·|x) over the rows of the group.
+the group, chosen uniformly, so that the draw has one exact q, the mean of q(·|x) over the rows of the group.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class ListedSource(NegativeSource):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, draw_id = self.draw_layout(query)
         weight, total = self.weight_and_total(k)
-        row, groups = self._find_lists(query), self._groups(query)                                # (B,)
+        row = self._find_lists(query)                                                             # (B,)
+        groups = None if self.config.share_draws_by in ("row", "window") \
+            else group_rows(len(query), n, draw_id, row.device)                                   # their queries differ
         self.has_list = row >= 0
         if groups is not None:
             drawing = row[groups.draw_rows(k, self.random)]                                       # (G, k)
@@ -116,13 +118,7 @@ class ListedSource(NegativeSource):
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         if self.config.mix == 0:
             return super().log_prob(query, ids)
-        row, groups = self._find_lists(query), self._groups(query)
-        if groups is None:
-            return self._q(row.unsqueeze(1), ids).log().float()
-        n, k = groups.member.shape[1], ids.shape[1]
-        by_group = ids.expand(len(query), k)[groups.member].flatten(1)                            # (G, N k)
-        q = self._mean_q(row, groups, by_group).view(-1, n, k)
-        return q[groups.group_id, groups.position].log().float()
+        return self._q(self._find_lists(query).unsqueeze(1), ids).log().float()
 
     def metrics(self) -> dict[str, float]:
         return {} if self.has_list is None else {"listed": float(self.has_list.float().mean())}
@@ -133,12 +129,6 @@ class ListedSource(NegativeSource):
         if context.ndim == 2:
             context = context[:, self.columns[0]] if len(self.columns) == 1 else context[:, list(self.columns)]
         return self.index.find(self.index.key(context))
-
-    def _groups(self, query: Query) -> RowGroups | None:
-        """Return the groups of rows that share draws although their queries differ; None if no rows do."""
-        if self.config.share_draws_by not in ("block", "batch"):
-            return None
-        return group_rows(len(query), *self.draw_layout(query), query.target.device)
 
     def _draw_ids(self, row: Tensor) -> Tensor:
         """Draw a candidate for each of the lists `row` (G, k); -1: no list."""

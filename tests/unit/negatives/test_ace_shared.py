@@ -80,6 +80,7 @@ def test_draws_follow_reported_density(share: str, columns: str, double: bool,
     drawn = draw_shared(source, query, k)
     everyone = torch.arange(V).unsqueeze(0)
     log_p = source.log_prob(query, everyone)
+    torch.testing.assert_close(log_p.exp(), torch.stack([q_of(source, [x]) for x in UNEVEN]), rtol=1e-5, atol=1e-6)
     assert drawn.ids is not None and drawn.log_q is not None and drawn.log_q_target is not None
     assert drawn.origin is not None
     weight = torch.ones(1, drawn.k) if drawn.weight is None else drawn.weight
@@ -90,7 +91,6 @@ def test_draws_follow_reported_density(share: str, columns: str, double: bool,
     for i, rows in enumerate(groups):
         q = q_of(source, rows)
         actual = slice(first, first := first + len(rows))
-        torch.testing.assert_close(log_p[actual].exp(), q.expand(len(rows), V), rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(drawn.log_q[i].exp(), q[drawn.ids[i]], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(drawn.log_q_target[actual].exp(), q[query.target[actual]], rtol=1e-5, atol=1e-6)
         components = [(drawn.origin[i] >= 0, q)] if columns == "mixture" else \
@@ -271,8 +271,14 @@ def test_torch_reports_the_same_log_q_as_the_kernels() -> None:
     core, reference, query = build_source(), build_source(True), make_query(UNEVEN)
     for source, other in ((core, reference), (reference, core)):
         drawn = draw_shared(source, query)
-        log_q = other.log_prob(query, drawn.per_row(drawn.ids, 8))  # type: ignore[arg-type]
-        torch.testing.assert_close(log_q.double(), drawn.per_row(drawn.log_q, 8).double(),  # type: ignore[union-attr]
+        assert drawn.ids is not None and drawn.log_q is not None and isinstance(drawn.state, AceState)
+        assert drawn.state.shared is not None
+        groups, row = drawn.state.shared.groups, other.cache.find_rows(query.context)
+        log_g = groups.mean(shared_draws._densities(other.cache, drawn.ids, row, groups))
+        torch.testing.assert_close(other.cache.mixture(log_g, drawn.ids).double(), drawn.log_q.double(),
+                                   rtol=1e-4, atol=1e-5)
+        everyone = torch.arange(V).unsqueeze(0)
+        torch.testing.assert_close(other.log_prob(query, everyone).double(), source.log_prob(query, everyone).double(),
                                    rtol=1e-4, atol=1e-5)
 
 
