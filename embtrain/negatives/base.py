@@ -89,6 +89,7 @@ class Traits:
         "draws for each query", "sharing", "why other modes are impossible: the error puts it after the source's name")
     standard_layout: bool = trait(
         True, "sharing", "G and the draw of each row follow `negatives.share_draws_by`")
+    mixes_queries: bool = trait(False, "sharing", "rows with different queries share draws from the mean of their q")
     equal_total_weights: bool = trait(True, "sharing", "all rows have one M, the sum of the weights of the negatives")
 
     learns: bool = trait(False, "learning", "receives the cost of its negatives in `learn`")

@@ -249,5 +249,10 @@ def estimates_probabilities(parts: ModelParts) -> bool:
 
 
 def _are_log_odds(parts: ModelParts) -> bool:
-    """Whether scores are log-odds against a noise distribution whose q the source states for all candidates."""
-    return parts.loss.traits.estimates_log_odds and parts.source.traits.density in ("exact", "estimated")
+    """Whether scores are log-odds against a noise distribution whose q the source states for all candidates.
+
+    It states no q of draws from a mean over queries: that depends on the batches of training.
+    """
+    traits = parts.source.traits
+    return parts.loss.traits.estimates_log_odds and traits.density in ("exact", "estimated") \
+        and not traits.mixes_queries

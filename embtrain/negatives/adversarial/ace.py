@@ -97,8 +97,9 @@ class Ace(NegativeSource):
             raise UsageError("negatives.baseline: self_critical needs one candidate for each row that shares a draw, "
                              "and under negatives.share_draws_by: batch all rows do; use share_draws_by: block, or "
                              "baseline: leave_one_out")
+        mixes = config.share_draws_by in ("block", "batch")
         self.traits = replace(
-            self.traits, learns_per_row=config.share_draws_by in ("block", "batch"),
+            self.traits, learns_per_row=mixes, mixes_queries=mixes,
             iid=config.sampling == "mixture" and config.total_weight in (None, config.k))     # else weights are not 1
         p = check_masses(unigram_masses(problem, config.exponent, config.counts))
         p = (p / p.sum()).to(problem.device)

@@ -65,7 +65,8 @@ class ListedSource(NegativeSource):
             raise UsageError(f"negatives.fallback.source: {fallback.name} with these settings does not draw from one "
                              "distribution with replacement; use unigram, uniform or log_uniform")
         self.traits = replace(self.traits, density="exact" if config.mix > 0 else "none",
-                              iid=config.total_weight in (None, config.k), uses_counts=fallback.traits.uses_counts)
+                              iid=config.total_weight in (None, config.k), uses_counts=fallback.traits.uses_counts,
+                              mixes_queries=config.share_draws_by in ("block", "batch"))
         lists = self.read_lists(problem.lists)
         self.columns = tuple(lists.columns.tolist())
         if max(self.columns) >= len(sizes):
@@ -96,8 +97,7 @@ class ListedSource(NegativeSource):
         n, draw_id = self.draw_layout(query)
         weight, total = self.weight_and_total(k)
         row = self._find_lists(query)                                                             # (B,)
-        groups = None if self.config.share_draws_by in ("row", "window") \
-            else group_rows(len(query), n, draw_id, row.device)                                   # their queries differ
+        groups = group_rows(len(query), n, draw_id, row.device) if self.traits.mixes_queries else None
         self.has_list = row >= 0
         if groups is not None:
             drawing = row[groups.draw_rows(k, self.random)]                                       # (G, k)

@@ -68,6 +68,17 @@ def test_typed_negatives_were_seen_on_their_side_of_the_relation(place: Path, tm
         assert torch.isfinite(drawn.log_q).all() and torch.isfinite(drawn.log_q_target).all()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("sharing", "adds_log_q"), [("row", True), ("window", True), ("block", False),
+                                                     ("batch", False)])
+def test_log_odds_against_a_mean_over_queries_are_evaluated_as_they_are(place: Path, tmp_path: Path, sharing: str,
+                                                                        adds_log_q: bool) -> None:
+    run = experiment.fit(of_text(place, "loss.name=logistic", "train.lr=0.001", f"negatives.share_draws_by={sharing}"),
+                         tmp_path / "run")
+    assert any(row.metric == "log_likelihood/scores" for row in run.scores) == adds_log_q
+    [prediction] = run.predict("bal")
+    assert (prediction.answers[0].probability is not None) == adds_log_q
+
+
 @pytest.mark.parametrize(("data", "engine"), [("graph", "autograd"), ("text", "fused")])
 def test_a_resumed_run_equals_an_uninterrupted_one(data: str, engine: str, place: Path, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
