@@ -25,7 +25,7 @@ FREQUENCY_BANDS = (("100 times and more", 100, float("inf")), ("6 to 99 times", 
 
 @dataclass(frozen=True)
 class Hub:
-    """A row that is near to the mean, with its frequency."""
+    """A row that is near to the mean, with its frequency in the data."""
 
     name: str
     count: float
@@ -51,18 +51,22 @@ class Hubness:
     bands: Sequence[FrequencyBand]    # bands without rows are left out
 
 
-def hubness(table: Tensor, counts: Tensor, names: Sequence[str] | None) -> Hubness:
-    """Measure table (V, D), V ≥ 2, with counts (V,) of positives. names: of the rows; None: their ids."""
+def hubness(table: Tensor, counts: Tensor, names: Sequence[str] | None, times: Tensor | None = None) -> Hubness:
+    """Measure table (V, D), V ≥ 2, with counts (V,) of positives.
+
+    names: of the rows; None: their ids. times (V,): occurrences in the data, for hubs and bands; None: counts.
+    """
     V = len(table)
     e = torch.nn.functional.normalize(table.double(), dim=1).float()
     total, f = e.double().sum(0), counts.double().to(e.device)
+    times = f if times is None else times.to(e.device)
     mean = (f / f.sum().clamp(min=1)).to(e.dtype) @ e                                      # ē
     cosine_to_mean = e @ torch.nn.functional.normalize(mean, dim=0)
-    hubs = [Hub(str(b) if names is None else names[b], float(f[b]), float(cosine_to_mean[b]))
+    hubs = [Hub(str(b) if names is None else names[b], float(times[b]), float(cosine_to_mean[b]))
             for b in cosine_to_mean.topk(min(N_HUBS, V)).indices.tolist()]
     bands = []
     for name, low, high in FREQUENCY_BANDS:
-        rows = ((f >= low) & (f < high)).nonzero()[:, 0]
+        rows = ((times >= low) & (times < high)).nonzero()[:, 0]
         if len(rows):
             bands.append(
                 FrequencyBand(name, len(rows), float(_nearest(e, rows[:: -(-len(rows) // MAX_BAND_ROWS)]).mean()))

@@ -24,7 +24,7 @@ from embtrain.evaluate.words import hubness
 from embtrain.experiment.diagnosis import subset_view
 from embtrain.experiment.diagnosis.sampler_quality import measure_sampler
 from embtrain.experiment.diagnosis.subset_view import SubsetView
-from embtrain.experiment.run import components, scoring, settings as run_settings
+from embtrain.experiment.run import components, scoring, settings as run_settings, stored
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
@@ -58,7 +58,9 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], max_
     settings, parts, unfinished = _open_run(folder, strategies, sizes, threads)
     n_threads = torch.get_num_threads()
     view = ReadOnly(parts.model)
-    table = hubness.hubness(view.table(), parts.problem.counts, parts.task.candidate_names())
+    occurrences = stored.name_counts(folder)                 # in the order of the ids, as check_corpus has checked
+    table = hubness.hubness(view.table(), parts.problem.counts, parts.task.candidate_names(),
+                            None if occurrences is None else torch.tensor(list(occurrences.values())))
     if strategies and view.geometry not in inner_product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {settings.model.name} are not inner products, but the "
                          "diagnosis measures the gradient of inner products; diagnose another model")

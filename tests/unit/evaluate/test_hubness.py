@@ -23,6 +23,15 @@ def test_a_table_by_hand() -> None:
     assert result.bands == [FrequencyBand(name, rows, pytest.approx(crowding)) for name, rows, crowding in bands]
 
 
+def test_frequencies_are_those_of_the_data_and_the_mean_that_of_the_positives() -> None:
+    table, counts = torch.tensor([[3.0, 0], [0, 2], [0.6, 0.8], [0, -1]]), torch.tensor([300.0, 100, 7, 2])
+    positives = hubness.hubness(table, counts, ["a", "b", "c", "d"])
+    result = hubness.hubness(table, counts, ["a", "b", "c", "d"], torch.tensor([99, 6, 5, 1]))
+    assert [(h.name, h.count) for h in result.hubs] == [("a", 99), ("c", 5), ("b", 6), ("d", 1)]
+    assert [h.cosine for h in result.hubs] == [h.cosine for h in positives.hubs]
+    assert [(band.name, band.rows) for band in result.bands] == [("6 to 99 times", 2), ("at most 5 times", 2)]
+
+
 def test_rows_of_zeros_have_no_direction() -> None:
     e = torch.eye(3)
     assert hubness.hubness(torch.stack([e[0], e[0], 0 * e[0]]), torch.ones(3), None).mean_cosine == pytest.approx(1)

@@ -22,6 +22,7 @@ from embtrain import cli, experiment
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ModelView, Negatives, Query
 from embtrain.evaluate import gradient_bias
+from embtrain.evaluate.words import hubness
 from embtrain.experiment.diagnosis import diagnose as diagnosing, sampler_quality as measuring, subset_view
 from embtrain.experiment.diagnosis.sampler_quality import measure_sampler
 from embtrain.experiment.diagnosis.subset_view import SubsetView
@@ -357,6 +358,11 @@ def test_the_table_geometry_is_reported_with_and_without_strategies(run: Path, t
     words = tasks.read(built.settings).corpus.vocabulary.words  # type: ignore[attr-defined]
     assert diagnosed.table.rows == len(words) and {hub.name for hub in diagnosed.table.hubs} <= set(words)
     result = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
+    lines = (run / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
+    times = {word: int(n) for word, n in (line.split("\t") for line in lines)}
+    assert [hub.count for hub in diagnosed.table.hubs] == [times[hub.name] for hub in diagnosed.table.hubs]
+    n_rows = [sum(low <= n < high for n in times.values()) for _, low, high in hubness.FREQUENCY_BANDS]
+    assert [band.rows for band in diagnosed.table.bands] == [n for n in n_rows if n]
     assert result["table"]["hubs"][0]["name"] == diagnosed.table.hubs[0].name and result["table"]["bands"]
     page = (tmp_path / "out" / "diagnosis.html").read_text()
     checked(page)

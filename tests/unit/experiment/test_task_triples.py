@@ -21,6 +21,7 @@ from embtrain.evaluate import link_prediction
 from embtrain.evaluate.heldout import LOWER_BETTER
 from embtrain.experiment import Run
 from embtrain.experiment.comparison import compare, grid, join
+from embtrain.experiment.diagnosis.diagnose import diagnose
 from embtrain.experiment.run import components, scoring, settings as of_settings, stored
 from embtrain.experiment.run.results import answers
 from embtrain.experiment.run.settings import Settings
@@ -108,6 +109,16 @@ def test_validation_does_not_use_test_triples(graph: Path, tmp_path: Path, monke
                         or rank(model, batch, known, *a))
     experiment.fit(settings(graph, "triples: {slot: random}\n"), tmp_path / "run")
     assert calls == [(20, 220), (20, 220), (20, 220), (20, 240)]         # twice in training; evaluated: valid, test
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_a_diagnosis_counts_occurrences_of_entities(graph: Path, tmp_path: Path) -> None:
+    """With an open slot per triple, an entity is a target half as often as it occurs."""
+    run = experiment.fit(settings(graph, "triples: {slot: random}\n"), tmp_path / "run")
+    table = diagnose(run.folder, [], [5]).table
+    entities = Vocabulary.read(run.folder / "entities.txt")
+    assert table is not None and [hub.count for hub in table.hubs] == [
+        entities.counts[entities.index[hub.name]] for hub in table.hubs]
 
 
 @pytest.mark.usefixtures("no_drawing")
