@@ -8,7 +8,6 @@ subset_view.py.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +35,7 @@ from embtrain.negatives.sampling import inner_product
 from embtrain.report.diagnosis import page
 from embtrain.report.diagnosis.page import Diagnosis, Size
 from embtrain.train.engines.autograd import ReadOnly
-from embtrain.train.state import checkpoint
 
-_log = logging.getLogger("embtrain")
 FILES = ("diagnosis.json", "diagnosis.md", "diagnosis.html")  # of page.write
 NOTES = {"none": "states no probabilities, so its negatives are not corrected",
          "estimated": "measured with negatives as frequent as the positives in the data, corrected by the q that it "
@@ -159,25 +156,7 @@ def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thr
     task = tasks.read(settings)
     check_corpus(folder, task)
     parts = components.build(settings, task, folder=folder)
-    best = settings.train.patience and (folder / "best").is_dir()
-    position = _load(folder, parts, checkpoint.load(folder / ("best" if best else "checkpoints"),
-                                                    settings.train.tables == "memory"))
-    if (folder / "scores.json").exists():
-        return settings, parts, ""
-    unfinished = f"not finished: {position['epoch']} of {settings.train.epochs} epochs, step {position['step']:,}"
-    _log.warning("%s: %s", folder, unfinished)
-    return settings, parts, unfinished
-
-
-def _load(folder: Path, parts: Components, state: dict) -> dict[str, int]:
-    """Load model and source; returns the position in training of the checkpoint."""
-    try:
-        parts.model.load_state_dict(state["model"])
-        parts.source.load_state_dict(state["source"])
-        return {key: int(state["position"][key]) for key in ("epoch", "step")}
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise DataError(f"{folder}: its checkpoint belongs to another model or source than config.yaml describes; "
-                        "restore the run's own config.yaml") from error
+    return settings, parts, stored.restore(folder, settings, parts)
 
 
 def heldout_queries(parts: Components, max_queries: int) -> tuple[Query, Query, str]:

@@ -86,7 +86,7 @@ class Run:
         path = self.folder / "vectors.safetensors"
         if not path.exists():
             _ = self.settings  # raises if the folder is not a run
-            raise DataError(f"{self.folder}: has no vectors yet; to train on: {files.resume_command(self.folder)}")
+            raise stored.no_vectors(self.folder)
         return folders.read_run(self.folder)
 
     @cached_property

@@ -6,6 +6,7 @@ parameters from the last checkpoint, or from the best one if the run was trained
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ import torch
 
 from embtrain.common import shipped
 from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import resume_command
 from embtrain.common.types import ProblemSpec
 from embtrain.data.storage import stored_corpus
 from embtrain.data.text.vocabulary import Vocabulary
@@ -37,6 +39,7 @@ from embtrain.models.words.start import GivenVectors
 from embtrain.train.state import checkpoint
 
 Arrays = Mapping[str, np.ndarray]
+_log = logging.getLogger("embtrain")
 
 
 def write(folder: Path, parts: Components) -> None:
@@ -65,7 +68,7 @@ def open_run(folder: Path, sets: Sequence[str] = ()) -> Components:
     """Rebuild the trained components of a run, on the CPU and in evaluation mode. sets: overrides, like corpus=PATH.
 
     The corpus is read only if the folder lacks part of what is needed. DataError if neither has it, or if the folder is
-    not a run or has no checkpoint; ResourceError if the model does not fit into memory.
+    not a run or has trained nothing; ResourceError if the model does not fit into memory.
     """
     settings = run_settings.from_run(folder, sets)
     if has_new_corpus := any(text.partition("=")[0].strip() == "corpus" for text in sets):
@@ -133,16 +136,32 @@ def load_state(folder: Path, settings: Settings) -> dict[str, Any]:
     return checkpoint.load(folder / ("best" if best else "checkpoints"), settings.train.tables == "memory")
 
 
-def restore(folder: Path, settings: Settings, parts: Components) -> None:
-    """Load the parameters of a run from its last checkpoint, or from its best one. DataError if they do not match."""
+def restore(folder: Path, settings: Settings, parts: Components) -> str:
+    """Load the parameters of a run from its last checkpoint, or from its best one, and warn if it is not finished.
+
+    Returns the progress of an unfinished run; else an empty string. DataError if the state does not match, or if it is
+    that before the first step.
+    """
     state = load_state(folder, settings)
     try:
         parts.model.load_state_dict(state["model"])
         parts.loss.load_state_dict(state["loss"])
         parts.source.load_state_dict(state["source"])
+        epoch, step = (int(state["position"][key]) for key in ("epoch", "step"))
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise DataError(f"{folder}: its checkpoint belongs to another model than config.yaml describes; restore the "
-                        "run's own config.yaml") from error
+        raise DataError(f"{folder}: its checkpoint belongs to another model, source or loss than config.yaml "
+                        "describes; restore the run's own config.yaml") from error
+    if (folder / "scores.json").exists():
+        return ""
+    if step == 0:
+        raise no_vectors(folder)
+    unfinished = f"not finished: {epoch} of {settings.train.epochs} epochs, step {step:,}"
+    _log.warning("%s: %s", folder, unfinished)
+    return unfinished
+
+
+def no_vectors(folder: Path) -> DataError:
+    return DataError(f"{folder}: has no vectors yet; to train on: {resume_command(folder)}")
 
 
 def _from_corpus(folder: Path, settings: Settings) -> Task:

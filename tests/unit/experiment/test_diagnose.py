@@ -26,7 +26,7 @@ from embtrain.evaluate.words import hubness
 from embtrain.experiment.diagnosis import diagnose as diagnosing, sampler_quality as measuring, subset_view
 from embtrain.experiment.diagnosis.sampler_quality import measure_sampler
 from embtrain.experiment.diagnosis.subset_view import SubsetView
-from embtrain.experiment.run import components
+from embtrain.experiment.run import components, stored
 from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.softmax.cells.cluster import Cluster
@@ -100,7 +100,7 @@ def test_an_estimated_distribution_is_trained_before_it_is_measured(lines: dict[
 def test_a_wrong_estimate_appears_as_bias(run: Path) -> None:
     trained = experiment.Run(run)
     built = components.build(trained.settings, tasks.read(trained.settings))
-    diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
+    stored.restore(run, trained.settings, built)
     view, (query, training, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 12)
     source, _ = diagnosing.source_of("in-batch", built, trained.settings, view, [20])
     exact = measure_sampler(source, query, training, view, built.problem, 20).error(20, 800)
@@ -162,7 +162,7 @@ def test_results_do_not_depend_on_the_number_of_timed_draws(
 def test_bounds_of_theorem_1_are_reported_where_they_hold(run: Path, lines: dict[tuple[str, int], Measurement]) -> None:
     trained = experiment.Run(run)
     built = components.build(trained.settings, tasks.read(trained.settings))
-    diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
+    stored.restore(run, trained.settings, built)
     view, (query, _, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 12)
     source, _ = diagnosing.source_of("sampled-softmax", built, trained.settings, view, [20])
     everyone = torch.arange(view.n_candidates).unsqueeze(0)
@@ -220,7 +220,7 @@ def test_distances_equal_their_definitions(run: Path, lines: dict[tuple[str, int
     """The unigram and the softmax, both without the target, written out."""
     trained = experiment.Run(run)
     built = components.build(trained.settings, text := tasks.read(trained.settings))
-    diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
+    stored.restore(run, trained.settings, built)
     query, training, part = diagnosing.heldout_queries(built, 12)
     o = ReadOnly(built.model).score(query, torch.arange(built.problem.n_candidates).unsqueeze(0)).double()
     q = torch.from_numpy(text.windows.target_counts).double()
@@ -254,7 +254,7 @@ def test_sampled_and_stated_q_give_equal_corrections(run: Path) -> None:
     """Both ways to measure a source with an exact q agree within chance."""
     measured = experiment.Run(run)
     built = components.build(measured.settings, tasks.read(measured.settings))
-    diagnosing._load(run, built, diagnosing.checkpoint.load(run / "checkpoints"))
+    stored.restore(run, measured.settings, built)
     view, (query, training, _) = ReadOnly(built.model), diagnosing.heldout_queries(built, 6)
     built.source.on_epoch_start(view)
     measured = measure_sampler(built.source, query, training, view, built.problem, 5)

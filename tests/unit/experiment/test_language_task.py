@@ -20,10 +20,8 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.data.text import streams
 from embtrain.evaluate.language import with_perplexity
 from embtrain.experiment import Settings
-from embtrain.experiment.diagnosis import diagnose as diagnosing
-from embtrain.experiment.run import components, scoring, started
+from embtrain.experiment.run import components, scoring, started, stored
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train.state import checkpoint
 
 pytestmark = pytest.mark.long
 
@@ -139,7 +137,7 @@ def test_evaluation_needs_the_larger_of_encoding_and_ranking(corpus: Path, monke
 def test_perplexity_equals_a_loop_over_all_candidates(corpus: Path, tmp_path: Path, strategy: str) -> None:
     run = fit(settings(corpus, strategy), tmp_path / "run")
     built = components.build(run.settings, tasks.read(run.settings))
-    diagnosing._load(run.folder, built, checkpoint.load(run.folder / "checkpoints"))
+    stored.restore(run.folder, run.settings, built)
     counts = built.problem.counts ** 0.75
     noise = (counts / counts.sum()).log().tolist() if strategy == "sgns" else None
     log_p = by_hand(built, "test", noise)

@@ -30,6 +30,7 @@ from embtrain.experiment.prediction import base, predict
 from embtrain.experiment.prediction.base import Answer, Prediction
 from embtrain.experiment.run import scoring, stored
 from embtrain.experiment.run.results import answers
+from embtrain.train.state import checkpoint
 
 pytestmark = pytest.mark.long
 
@@ -459,6 +460,22 @@ def test_too_large_arrays_are_left_out(tmp_path: Path, monkeypatch: pytest.Monke
     arrays = stored_corpus.read(tmp_path)
     assert arrays is not None and not stored_corpus.has_task_arrays(arrays) and "train" not in arrays
     assert stored_corpus.read(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize(("task", "query"), [("graph", ("p00", "next", "_")), ("kinds", ("beagle", "_")),
+                                             ("words", ("cat",)), ("lm", ("the", "cat")), ("docs", ("0:1",))])
+def test_an_unfinished_run_gives_one_warning_and_an_untrained_one_is_refused(
+        place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, task: str, query: tuple[str, ...]) -> None:
+    run = Run(shutil.copytree(place / task, tmp_path / task))
+    assert run.predict(*query) and not caplog.messages
+    (run.folder / "scores.json").unlink()
+    state = checkpoint.load(run.folder / "checkpoints")
+    assert run.predict(*query)
+    assert caplog.messages == [f"{run.folder}: not finished: 3 of 3 epochs, step {state['position']['step']:,}"]
+    state["position"] |= {"epoch": 0, "step": 0}
+    checkpoint.save(run.folder / "checkpoints", 0, state, 1)
+    with pytest.raises(DataError, match=f"^{run.folder}: has no vectors yet; to train on: embtrain resume "):
+        run.predict(*query)
 
 
 @pytest.mark.parametrize("task", ["graph", "kinds", "words", "lm", "docs"])
