@@ -4,7 +4,10 @@
     KL(p‖q)    TV = ½ Σ |p − q|    ESS = 1 / Σ p² / q        effective share of the draws, in the χ² sense
     ∇  = ∂L/∂h = Σ_i p_i c_i − c_t                                         (Rawat et al. 2019, eq. 4; o = h·c)
     ∇' = p'_t c_t + Σ_j p'_j c_{s_j} − c_t,  p' ∝ (e^{o_t}, e^{o_{s_j}} / (m q̄_{s_j})),  s_j ~ q̄        (eq. 5, 6, 8)
-    bias = ‖E ∇' − ∇‖,  rmse = √E‖∇' − ∇‖²;  floor = rmse / √R, the bias that R draws show if the true bias is 0
+    bias = ‖E ∇' − ∇‖,  rmse = √E‖∇' − ∇‖²,  E over R draws;  floor = √((rmse² − bias²) / (R − 1))
+
+If the true bias is 0, R draws have a bias of about floor. Reports therefore give √max(0, E_h bias² − E_h floor²), with
+means over the queries h (sampler_quality.py).
 
 Theorem 1, with everything divided by Z (then it holds at any Z, and no e^o overflows), M ≥ |c_id|, without o(1/m):
 
