@@ -26,7 +26,7 @@ from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import ap, cuts, threshold
 from embtrain.evaluate.pairs.scorer import Scorer, WordPair
-from embtrain.evaluate.statistics.intervals import UNIT, mean_intervals
+from embtrain.evaluate.statistics.intervals import UNIT, few_note, mean_intervals
 from embtrain.evaluate.words.gold import lines
 from embtrain.evaluate.words.similarity import correlation
 
@@ -159,4 +159,5 @@ def _ap(benchmark: str, s: Floats, right: NDArray[np.bool_], note: str, config: 
     if not right.any():
         return Score(benchmark, "ap", None, n=len(s), note=f"{note}; too few")
     value, low, high = ap(s, right, np.arange(len(s)), config)
-    return Score(benchmark, "ap", value, low, high, len(s), f"{note}; {right.mean():.3f} by chance")
+    return Score(benchmark, "ap", value, low, high, len(s), f"{note}; {right.mean():.3f} by chance"
+                 + few_note(len(s), config.resamples))

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.statistics.intervals import (
-    MIN_ITEMS,
+    MIN_BIASED_ITEMS,
     NO_INTERVAL,
     UNIT,
     Interval,
+    bias_corrected,
+    few_note,
     mean_intervals,
     multiplicities,
-    percentile,
     ratio_intervals,
 )
 
@@ -116,7 +117,7 @@ def _scores(
                   f"{pairs_note}; threshold {thresholds.accuracy:.4g} of valid{note_suffix}"),
             Score(part, f"f1{suffix}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
                   f"{pairs_note}; threshold {thresholds.f1:.4g} of valid"),
-            Score(part, f"ap{suffix}", ap, ap_low, ap_high, n, pairs_note)]
+            Score(part, f"ap{suffix}", ap, ap_low, ap_high, n, pairs_note + few_note(n, config.resamples))]
 
 
 def _correct(scored: PairScores, threshold: float) -> NDArray[np.float64]:
@@ -150,11 +151,11 @@ def ap(s: Scores, right: NDArray[np.bool_], owner: NDArray[np.int64], config: Ev
     order, last, _ = cuts(s)
     owner, right, n = owner[order], right[order], int(owner.max(initial=-1)) + 1
     value = average_precision(np.ones(len(s)), right, last)
-    if config.resamples == 0 or n < MIN_ITEMS:
+    if config.resamples == 0 or n < MIN_BIASED_ITEMS:
         return value, *NO_INTERVAL
     drawn = [average_precision(weights[owner], right, last)
              for chunk in multiplicities(n, config.resamples) for weights in chunk]
-    return value, *percentile(np.array(drawn), config.interval, n)
+    return value, *bias_corrected(value, np.array(drawn), config.interval, n)
 
 
 def average_precision(weight: NDArray[np.float64], right: NDArray[np.bool_], last: NDArray[np.int64]) -> float:

@@ -28,7 +28,15 @@ from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.heldout import COSINES, PairRanks, value_bounds
 from embtrain.evaluate.statistics.difference import Difference
-from embtrain.evaluate.statistics.intervals import MIN_ITEMS, Interval, mean_intervals, multiplicities, percentile
+from embtrain.evaluate.statistics.intervals import (
+    MIN_BIASED_ITEMS,
+    NO_INTERVAL,
+    Interval,
+    bias_corrected,
+    few_note,
+    mean_intervals,
+    multiplicities,
+)
 from embtrain.evaluate.statistics.significance import compare_sums
 
 CUTOFFS = (1, 2, 5, 10)
@@ -106,16 +114,18 @@ def bleu_scores(translations: Sequence[str], references: Sequence[str], config: 
     items, scores = bleu_statistics(translations, references), []
     for name, metric in zip(names, (BLEU(lowercase=True, force=True), BLEU(force=True), CHRF()), strict=True):
         value = metric.corpus_score(list(translations), [list(references)]).score
-        low, high = _interval(items, config) if name == "bleu" else (None, None)
-        scores.append(Score("heldout", name, float(value), low, high, len(items), str(metric.get_signature())))
+        (low, high), note = NO_INTERVAL, str(metric.get_signature())
+        if name == "bleu":
+            (low, high), note = _interval(items, config), note + few_note(len(items), config.resamples)
+        scores.append(Score("heldout", name, float(value), low, high, len(items), note))
     return scores, items
 
 
 def _interval(items: Floats, config: TranslationEvaluate) -> Interval:
-    if config.resamples == 0 or len(items) < MIN_ITEMS:
-        return None, None
-    return percentile(np.concatenate([resampled_bleu(items, m) for m in multiplicities(len(items), config.resamples)]),
-                      config.interval, len(items))
+    if config.resamples == 0 or len(items) < MIN_BIASED_ITEMS:
+        return NO_INTERVAL
+    drawn = np.concatenate([resampled_bleu(items, m) for m in multiplicities(len(items), config.resamples)])
+    return bias_corrected(float(bleu(items.sum(0, keepdims=True))[0]), drawn, config.interval, len(items))
 
 
 # --- predicted vectors ---------------------------------------------------------------------------------------------

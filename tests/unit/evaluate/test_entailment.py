@@ -122,6 +122,9 @@ def test_the_interval_of_accuracy_contains_it() -> None:
     [accuracy, ap, _] = entailment.scores("x", "accuracy", gold, DirectedScores(result, result), "said", CONFIG)
     assert accuracy.metric == "accuracy" and accuracy.low < accuracy.value < accuracy.high < accuracy.low + 0.15
     assert ap.low < ap.value < ap.high and "threshold" in accuracy.note and "by chance" in ap.note
+    few, found = Gold(gold.pairs[:29], label[:29], 29), DirectedScores(result[:29], result[:29])
+    ap = entailment.scores("x", "ap", few, found, "said", CONFIG)[0]
+    assert ap.low is ap.high is None and ap.note.endswith(" by chance; fewer than 30: no interval")
 
 
 # --- words and synsets --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs import hypernymy
 from embtrain.evaluate.pairs.hypernymy import PairScores
-from embtrain.evaluate.statistics.intervals import multiplicities, percentile
+from embtrain.evaluate.statistics.intervals import bias_corrected, multiplicities
 
 CONFIG = EvaluateConfig(resamples=0)
 SCORES = st.lists(st.sampled_from([-3.0, -1.0, -0.5, 0.0, -math.inf]), min_size=4, max_size=24)
@@ -99,7 +99,7 @@ def test_intervals_contain_the_value_and_narrow_with_more_pairs() -> None:
 
 
 def test_the_interval_of_average_precision_resamples_positives_with_their_negatives() -> None:
-    pairs, n, m = random(3, 20, 2), 20, 2
+    pairs, n, m = random(3, 40, 2), 40, 2
     s = np.concatenate([pairs.pos, pairs.neg.ravel()])
     owner = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])
     positive = np.arange(len(s)) < n
@@ -107,4 +107,12 @@ def test_the_interval_of_average_precision_resamples_positives_with_their_negati
              for many in multiplicities(n, 40) for single in many]
     value, low, high = hypernymy.ap(s, positive, owner, EvaluateConfig(resamples=40))
     assert value == pytest.approx(average_precision_score(positive, s))
-    assert (low, high) == pytest.approx(percentile(np.array(drawn), 0.95, n))
+    assert (low, high) == pytest.approx(bias_corrected(value, np.array(drawn), 0.95, n))
+
+
+def test_average_precision_of_few_pairs_has_no_interval_and_its_row_gives_the_reason() -> None:
+    for n in (29, 30):
+        rows = hypernymy.scores("test", random(1, n), random(2), EvaluateConfig(resamples=40))
+        for row in rows:
+            is_missing = row.metric.startswith("ap") and n < 30
+            assert (row.low is None) == is_missing == row.note.endswith("; fewer than 30: no interval")

@@ -9,6 +9,8 @@ from scipy import stats
 from embtrain.evaluate.statistics.intervals import (
     UNBOUNDED,
     UNIT,
+    bias_corrected,
+    few_note,
     mean_intervals,
     multiplicities,
     percentile,
@@ -39,6 +41,34 @@ def test_percentile_interval() -> None:
     assert percentile(np.array([]), 0.5, 50) == (None, None)
     assert percentile(np.arange(101.0), 0.9, 9) == (None, None)          # too few items
     assert percentile(np.array([0.3, 0.1 + 0.2]), 0.9, 50) == (None, None)  # equal but for rounding
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, 12.0, 40.0])
+def test_the_bias_corrected_interval_is_its_formula_in_scipy(value: float) -> None:
+    scores = np.floor(np.random.default_rng(1).gamma(2, 5, 400))                          # skewed, with ties
+    z0 = stats.norm.ppf(np.clip(stats.percentileofscore(scores, value, "mean") / 100, 0.5 / 400, 1 - 0.5 / 400))
+    shares = stats.norm.cdf(2 * z0 + stats.norm.ppf([0.05, 0.95]))
+    expected = np.quantile(scores, shares)
+    assert bias_corrected(value, scores, 0.9, 30) == pytest.approx(tuple(expected), abs=1e-9)
+    missing = np.append(scores, [np.nan] * 300)
+    assert bias_corrected(value, missing, 0.9, 30) == pytest.approx(tuple(expected), abs=1e-9)
+
+
+def test_the_bias_corrected_interval_is_the_percentile_interval_at_the_median_and_below_it_for_a_high_bias() -> None:
+    scores = np.arange(101.0)
+    assert bias_corrected(50.0, scores, 0.9, 50) == pytest.approx(percentile(scores, 0.9, 50))
+    low, high = bias_corrected(40.0, scores, 0.9, 50)                    # the resamples are too high: so is the value
+    assert low is not None and high is not None and low < 5 < high < 95
+    below, above = bias_corrected(60.0, scores, 0.9, 50)
+    assert (below, above) == pytest.approx((100 - high, 100 - low))
+
+
+def test_biased_scores_of_few_items_have_no_interval() -> None:
+    assert bias_corrected(50.0, np.arange(101.0), 0.9, 29) == (None, None)
+    assert bias_corrected(1.0, np.ones(50), 0.9, 30) == (None, None)
+    assert bias_corrected(1.0, np.array([np.nan, np.nan, 1.0]), 0.9, 30) == (None, None)
+    assert bias_corrected(1.0, np.array([]), 0.9, 30) == (None, None)
+    assert few_note(29, 10) == "; fewer than 30: no interval" and few_note(30, 10) == few_note(29, 0) == ""
 
 
 def test_the_interval_of_a_mean_of_independent_items_is_the_normal_one() -> None:

@@ -11,6 +11,7 @@ from helpers.looped import looped
 from sacrebleu.metrics import BLEU, CHRF
 
 from embtrain.evaluate.heldout import PairRanks
+from embtrain.evaluate.statistics.intervals import bias_corrected, multiplicities
 from embtrain.evaluate.translation import scores as translation
 from embtrain.evaluate.translation.scores import BLEU_STATISTICS, TranslationEvaluate, bleu, bleu_statistics
 
@@ -57,6 +58,17 @@ def test_rows_are_those_of_sacrebleu_with_signature_and_interval() -> None:
     assert len(items) == plain.n == 40 and items[0, 0] == len(ours[0].split()) + 2  # , and . are separate words
     none, items = translation.bleu_scores([], [], CONFIG)
     assert [row.value for row in none] == [None] * 3 and len(items) == 0
+
+
+def test_the_interval_of_bleu_is_bias_corrected_and_missing_for_few_sentences() -> None:
+    ours, theirs = lines(30, 3, 0.3)
+    row, items = translation.bleu_scores(ours, theirs, CONFIG)[0][0], bleu_statistics(ours, theirs)
+    drawn = np.concatenate([translation.resampled_bleu(items, m) for m in multiplicities(30, CONFIG.resamples)])
+    assert (row.low, row.high) == pytest.approx(bias_corrected(float(row.value or 0), drawn, 0.95, 30), abs=1e-6)
+    assert "no interval" not in row.note
+    few = translation.bleu_scores(ours[:29], theirs[:29], CONFIG)[0]
+    assert few[0].low is few[0].high is None and few[0].note.endswith("; fewer than 30: no interval")
+    assert not any("no interval" in other.note for other in few[1:])        # which never have one
 
 
 def test_different_systems_are_separated_and_equal_ones_are_not() -> None:
