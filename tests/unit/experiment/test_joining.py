@@ -208,7 +208,7 @@ def test_a_run_with_an_error_is_recorded_and_continued_when_requested(place: Pat
                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         broken = lambda *_: (_ for _ in ()).throw(DataError("no scores today"))  # noqa: E731
-        patch.setattr("embtrain.experiment.run.run._score", broken)
+        patch.setattr("embtrain.experiment.run.trainer.load_best", broken)
         with pytest.raises(DataError, match="no run has scores; sgns-seed1: no scores today"):
             compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
         assert states(tmp_path) == {**{name: ["failed"] for name in NAMES}, "results": ["released"]}

@@ -28,7 +28,7 @@ SETS = ["model.dim=4", "train.epochs=1", "train.threads=1", "text.valid=0.1", "t
         "evaluate.heldout_pairs=20", "evaluate.resamples=0", "evaluate.neighbours=[]", "train.engine=autograd"]
 MOMENTS = {
     "identity.json is written": (runs, "write_identity"), "the first checkpoint": (Trainer, "save"),
-    "training": (Trainer, "run"), "evaluation": (runs, "_score"), "items": (runs.scoring, "write_items"),
+    "training": (Trainer, "run"), "evaluation": (runs.trainers, "load_best"), "items": (runs.scoring, "write_items"),
     "divergence": (runs.divergence, "rows"), "the report": (runs.report, "write")}
 
 
