@@ -878,7 +878,7 @@ def test_a_run_ends_when_its_cpu_seconds_run_out(place: Path, tmp_path: Path, lo
     cells_grid = grid(place, "train.cpu_seconds=5", "train.epochs=50", "train.min_lr=0", "train.log_every=1")
     config = compare.plan(cells_grid, tmp_path)[1][0].settings
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embtrain.train.loop.time", Clock())
+        patch.setattr("embtrain.train.stopwatch.time", Clock())
         run = experiment.fit(config, tmp_path / "a")
         lines = read(run.folder / "metrics.jsonl")
         assert [line["lr"] for line in lines if "lr" in line] == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])
@@ -889,7 +889,7 @@ def test_a_run_ends_when_its_cpu_seconds_run_out(place: Path, tmp_path: Path, lo
 
 
 class Clock:
-    """Replacement for the module time in the training loop."""
+    """Replacement for the module time in the stopwatch of training."""
 
     cpu = 0.0
 
