@@ -40,7 +40,8 @@ TRAINING, DRIFT, FAR_NEIGHBOURS = "training", "drift", "neighbours 45-50"
 DESCRIPTIONS = (TRAINING, DRIFT, FAR_NEIGHBOURS)
 BOUNDS: dict[str, Bounds] = {
     "log_likelihood": (-math.inf, 0), "perplexity": (1, math.inf), "mr": (1, math.inf), "amri": (-1, 1),
-    **dict.fromkeys(("log_z_abs", "log_z_sd"), (0, math.inf)), **dict.fromkeys(("spearman", *COSINES), (-1, 1)),
+    **dict.fromkeys(("log_z_abs", "log_z_sd", "seconds", "cpu_seconds"), (0, math.inf)),
+    **dict.fromkeys(("spearman", *COSINES), (-1, 1)),
     **dict.fromkeys(("bleu", "bleu_cased", "chrf"), (0, 100)),
     **dict.fromkeys(("mrr", "accuracy", "f1", "ap", "direction"), UNIT)}
 CENTRES = 50  # neighbouring centres per cluster
@@ -61,7 +62,7 @@ def value_bounds(name: str) -> Bounds:
 def metric_bounds(metric: str) -> Bounds:
     """`value_bounds` of BENCHMARK/METRIC; also for parts like test/mr/head."""
     part, name, *_ = metric.split("/")
-    return UNBOUNDED if part in DESCRIPTIONS else value_bounds(name)
+    return UNBOUNDED if part in (DRIFT, FAR_NEIGHBOURS) else value_bounds(name)
 
 
 class PairRanks(NamedTuple):

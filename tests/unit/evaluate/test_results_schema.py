@@ -65,7 +65,7 @@ def test_results_of_a_comparison_round_trip(tmp_path: Path) -> None:
 
 def test_an_interval_over_seeds_ends_where_its_value_does(tmp_path: Path) -> None:
     outcomes = [CellOutcome(f"a-seed{seed}", "a", None, "transe", seed, tmp_path / "a", "a",
-                            scores=[Score("test", "mrr", x), Score("training", "accuracy", x)])
+                            scores=[Score("test", "mrr", x), Score("drift", "accuracy", x)])
                 for seed, x in enumerate((0.01, 0.02, 0.09))]
     results.write(tmp_path, {"metric": "test/mrr", "baseline": "a", "benchmarks": []}, outcomes)
     mrr, cost = json.loads((tmp_path / "results.json").read_text())["summary"]

@@ -65,6 +65,7 @@ def test_t_interval_is_scipys_and_leaves_out_what_is_not_finite() -> None:
     x = draw((6,))
     ours, theirs = t_interval([*x, math.nan, None, math.inf], 0.9), stats.ttest_1samp(x, 0).confidence_interval(0.9)
     assert ours == pytest.approx((x.mean(), x.std(ddof=1), theirs.low, theirs.high, 6))
+    assert t_interval([0.1, 0.9], bounds=metric_bounds("training/cpu_seconds")).low == 0
     assert t_interval([0.01, 0.09], bounds=metric_bounds("test/mrr/head")) == pytest.approx(
         (0.05, 0.04 * math.sqrt(2), 0, 0.05 + stats.t.ppf(0.975, 1) * 0.04, 2))
     assert t_interval([3.0, math.nan]) == (3.0, None, None, None, 1)
