@@ -197,7 +197,7 @@ def test_clustered_items_have_calibrated_intervals() -> None:
 
 @pytest.mark.parametrize(("separation", "negatives"), [(1.0, 1), (1.0, 10), (2.0, 1), (2.0, 10)])
 def test_average_precision_of_thirty_pairs_is_covered(separation: float, negatives: int) -> None:
-    """At 95 %; the percentile interval covers it in 88 % of the samples with separation 2 and one negative."""
+    """At a nominal 95 %."""
     rng, config = np.random.default_rng(900), EvaluateConfig(resamples=300)
 
     def scored(n: int, settings: EvaluateConfig) -> tuple[float, float | None, float | None]:
