@@ -13,7 +13,8 @@
 Items without variation give no interval, because they are no evidence of the size of random error. The exception is a
 ratio at 0 or 1 that cannot leave [0, 1]: it has Wilson's interval for C of C, or 0 of C, independent trials. A score
 that is not a ratio, for example a correlation, has no interval below MIN_ITEMS items, because the bootstrap then covers
-the truth too rarely (in simulations, Spearman's ρ = .9 in 77 % of samples of 5 at a nominal 95 %). Biased scores need MIN_BIASED_ITEMS.
+the truth too rarely (in simulations, Spearman's ρ = .9 in 77 % of samples of 5 at a nominal 95 %). Biased scores need
+MIN_BIASED_ITEMS.
 
 A resample is stored as multiplicities m: how often it drew each item. Its seed is fixed, so a score has one interval.
 """
