@@ -43,7 +43,7 @@ def compare(
         metavar="BENCHMARK/METRIC", help="Primary metric (default: the task's, usually test/log_likelihood).")] = None,
     benchmarks: Annotated[str | None, typer.Option(
         metavar="NAME,...",
-        help="Benchmarks: names that `embtrain list` prints (default: evaluate.benchmarks).")] = None,
+        help="Benchmarks: names of `embtrain list`, or your own tables (default: evaluate.benchmarks).")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(
         metavar="SECONDS", help="Limit of CPU seconds for each run (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(

@@ -9,6 +9,8 @@ from embtrain.common.errors import DataError, UsageError, did_you_mean
 
 KINDS = ("corpora", "evals", "configs")
 NOUNS = {"corpora": "corpus", "evals": "benchmark", "models": "model", "strategies": "strategy"}  # one file of a folder
+HALVES = ("odd", "even")  # endings of the names of halves of a benchmark
+RECIPE_SUFFIXES = (".yaml", ".yml")
 MAX_LISTED = 20  # names listed in an error; above this it names the command that lists them
 
 
@@ -30,6 +32,19 @@ def folder(kind: str) -> Path:
 def names(kind: str, below: str = "") -> list[str]:
     """Return the names of the YAML files in a shipped folder (`below`: a subfolder, e.g. 'strategies')."""
     return sorted(path.stem for path in (folder(kind) / below).glob("*.yaml"))
+
+
+def is_benchmark(name: str) -> bool:
+    """Return whether evals/ has a benchmark, or with the ending .odd or .even half of one."""
+    known = names("evals")
+    whole, _, half = name.rpartition(".")
+    return name in known or (half in HALVES and whole in known)
+
+
+def benchmark_label(name: str) -> str:
+    """The name of a benchmark in scores: of the path of an own one the file name, without the suffix of a recipe."""
+    file = Path(name)
+    return name if not file.is_absolute() else file.stem if file.suffix in RECIPE_SUFFIXES else file.name
 
 
 def strategy_sources() -> dict[str, str]:

@@ -12,5 +12,5 @@ labels           documents with labels (extreme classification)
 parallel         pairs of sentences for translation
 vectors          vector files
 known_pairs      the set of observed (context, target) pairs
-own_benchmarks   benchmark files of the user
+benchmarks, own_benchmarks   benchmarks by name, and files of the user
 """

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from embtrain.common import shipped
 from embtrain.common.config import Layer, build, read_yaml
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import sha256
@@ -49,7 +50,7 @@ def is_number(text: str) -> bool:
 
 def is_recipe(path: Path) -> bool:
     """Return whether the file is a recipe, by its suffix."""
-    return path.suffix in (".yaml", ".yml")
+    return path.suffix in shipped.RECIPE_SUFFIXES
 
 
 def read_own_recipe(path: Path) -> tuple[EvalRecipe, Path | None]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from embtrain.common import shipped
 from embtrain.common.config import Section
 
-#: Names of benchmarks; duplicates are dropped.
-Benchmarks = Annotated[list[str], AfterValidator(lambda names: list(dict.fromkeys(names)))]
+
+def _with_absolute_paths(names: list[str]) -> list[str]:
+    """The names, each once; a path is made absolute, so that a run can be resumed from any folder."""
+    return list(dict.fromkeys(
+        os.path.abspath(name) if not shipped.is_benchmark(name) and (os.sep in name or os.path.exists(name)) else name
+        for name in names))
+
+
+#: Names of benchmarks of evals/, or absolute paths; duplicates are dropped.
+Benchmarks = Annotated[list[str], AfterValidator(_with_absolute_paths)]
 
 
 class EvaluateConfig(Section):
@@ -44,13 +54,15 @@ class LabelsEvaluate(LikelihoodConfig):
 class PairsEvaluate(EvaluateConfig):
     """Evaluation of concepts of a hierarchy, in addition to its held-out pairs."""
 
-    benchmarks: Benchmarks = Field([], description="benchmarks of lexical entailment, names of evals/")
+    benchmarks: Benchmarks = Field(
+        [], description="benchmarks of lexical entailment: names of evals/, or your own files")
 
 
 class WordsConfig(LikelihoodConfig):
     """Evaluation of word vectors and held-out pairs of words."""
 
-    benchmarks: Benchmarks = Field(["wordsim353", "simlex999"], description="benchmarks, names of evals/")
+    benchmarks: Benchmarks = Field(
+        ["wordsim353", "simlex999"], description="benchmarks: names of evals/, or your own files")
     during_training: Benchmarks = Field([], description="benchmarks also scored at each evaluation during training")
     oov: Literal["drop", "zero", "mean"] = Field(
         "drop", description="pair with a missing word: left out, similarity 0, or the mean vector for the word")

@@ -44,7 +44,6 @@ class GoldCounts(Section):
     sections: Count | None = None
 
 
-HALVES = ("odd", "even")
 METRICS = {"similarity": ("spearman",), "analogy": ("accuracy",), "entailment": ("spearman", "ap", "accuracy")}
 
 

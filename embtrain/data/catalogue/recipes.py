@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from embtrain.common import shipped
 from embtrain.common.config import Section, build, read_yaml
 from embtrain.common.errors import DataError, UsageError, did_you_mean
-from embtrain.data.catalogue.benchmark import HALVES, Count, EvalRecipe
+from embtrain.data.catalogue.benchmark import Count, EvalRecipe
 from embtrain.data.catalogue.recipe_file import RecipeFile
 from embtrain.data.labels.synthetic import PlantedConfig
 from embtrain.data.parallel.synthetic import GrammarConfig
@@ -113,7 +113,7 @@ def load_recipe(kind: Kind, name: str) -> Recipe:
     chosen on the one and reported on the other.
     """
     whole, _, half = name.rpartition(".")
-    if kind == "evals" and half in HALVES and whole in shipped.names(kind):
+    if kind == "evals" and name not in shipped.names(kind) and shipped.is_benchmark(name):
         recipe = load_recipe("evals", whole)
         if recipe.kind != "similarity":
             raise UsageError(f"{name}: {whole} is of kind {recipe.kind}; only similarity has halves")

@@ -26,8 +26,8 @@ from embtrain.common import progress, terminal
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError, is_lack_of_resources
 from embtrain.common.files import claim_folder, dated_folder, read_json, write_text
+from embtrain.common.shipped import benchmark_label
 from embtrain.common.types import Score
-from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import engine, outcome, results, tuning
 from embtrain.experiment.comparison.checks import first_run, folder as folders, metrics, parts
@@ -75,7 +75,8 @@ class Comparison:
         """Format the scores of each strategy over its seeds, and the verdict, for a terminal."""
         record = self.record
         metrics = [record.plan["metric"], CPU]
-        metrics[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in record.plan["benchmarks"]]
+        first = {line.metric.partition("/")[0]: line.metric for line in reversed(record.summary)}
+        metrics[1:1] = [first[name] for name in map(benchmark_label, record.plan["benchmarks"]) if name in first]
         rows = [Score(line.strategy, line.metric, line.mean, line.low, line.high, line.n)
                 for metric in dict.fromkeys(metrics) for line in record.summary if line.metric == metric]
         return "\n".join([report.table(rows), "", *tuning.format_choices(record.search or []),

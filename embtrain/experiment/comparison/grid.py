@@ -66,7 +66,8 @@ class Grid(Section):  # noqa: PLW1641  never hashed
     seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="seeds, or a number n: 1 to n")
     baseline: str | None = Field(None, description="run that the others are compared with; null: the first")
     metric: Metric | None = Field(None, description="primary metric, BENCHMARK/METRIC; null: the task's")
-    benchmarks: Benchmarks | None = Field(None, description="names of evals/; null: those of evaluate.benchmarks")
+    benchmarks: Benchmarks | None = Field(
+        None, description="names of evals/, or your own files; null: those of evaluate.benchmarks")
     cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds of training per run; null: no limit")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every run")
     search: list[str] = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError, UsageError, is_lack_of_resources
 from embtrain.common.files import read_json
+from embtrain.common.shipped import benchmark_label
 from embtrain.common.types import Score
 from embtrain.experiment.comparison.verdict import CPU
 from embtrain.report.load import run as run_record
@@ -48,6 +49,7 @@ class CellOutcome:
     starved: bool = False                                  # lacked memory, disk or a device, or was killed
     processor: str | None = None                           # model name; None: not recorded
     was_started: bool = True
+    benchmarks: Mapping[str, Any] = field(default_factory=dict)  # hashes of own benchmarks
 
     def values(self) -> dict[str, float]:
         """Scores by `benchmark/metric`, and the CPU seconds. Built once: callers read it once per metric."""
@@ -126,9 +128,10 @@ def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str
     identity = record.identity or {}
     corpus = identity.get("corpus")
     return CellOutcome(name, label, loss, model, seed, folder, shown, None, record.scores or [],
-                       reached.get("cpu_seconds"),
-                 reached, curves, corpus.get("sha256") if isinstance(corpus, dict) else None, identity.get("code"),
-                 processor=_text(identity.get("processor")))
+                       reached.get("cpu_seconds"), reached, curves,
+                       corpus.get("sha256") if isinstance(corpus, dict) else None, identity.get("code"),
+                       processor=_text(identity.get("processor")),
+                       benchmarks=own if isinstance(own := identity.get("benchmarks"), dict) else {})
 
 
 def _text(value: Any) -> str | None:
@@ -139,4 +142,5 @@ def _evaluated(record: run_record.RunRecord) -> set[str]:
     """The benchmarks that were scored during training."""
     config = (record.config or {}).get("evaluate")
     every = config.get("during_training") if isinstance(config, dict) else None
-    return {"valid", *(name for name in (every if isinstance(every, list) else []) if isinstance(name, str))}
+    names = every if isinstance(every, list) else []
+    return {"valid", *(benchmark_label(name) for name in names if isinstance(name, str))}

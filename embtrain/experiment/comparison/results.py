@@ -78,6 +78,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
         other_outcome = next(outcome for outcome in finished if outcome.corpus != finished[0].corpus)
         raise DataError(f"{other_outcome.folder}: was trained on another corpus than {finished[0].folder}: the sha256 "
                         "in identity.json differs; compare runs on one corpus")
+    _check_benchmarks(finished)
     labels = list(dict.fromkeys(outcome.label for outcome in outcomes))
     metrics = list(dict.fromkeys(key for outcome in finished for key in outcome.values()))
     primary, baseline = plan["metric"], plan["baseline"]
@@ -208,6 +209,17 @@ def _mean_items(runs: Sequence[scoring.Items]) -> scoring.Items:
             if column == item_column:
                 mean[f"{part}/{metric}"] = np.mean([value(run[name]) for run in runs], axis=0)
     return mean
+
+
+def _check_benchmarks(finished: Sequence[CellOutcome]) -> None:
+    """Raise DataError if runs were scored on other versions of an own benchmark."""
+    for name in dict.fromkeys(name for outcome in finished for name in outcome.benchmarks):
+        scored = [outcome for outcome in finished if name in outcome.benchmarks]
+        for outcome in scored:
+            if outcome.benchmarks[name] != scored[0].benchmarks[name]:
+                raise DataError(f"{outcome.folder}: was scored on another version of {name} than {scored[0].folder}: "
+                                "the hash in identity.json differs; remove the older of the two folders, and run it "
+                                "again")
 
 
 # --- at equal cost -------------------------------------------------------------------------------------------------

@@ -20,11 +20,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from embtrain.common import progress, terminal
+from embtrain.common import progress, shipped, terminal
 from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json, write_json
-from embtrain.data.catalogue.benchmark import HALVES
 from embtrain.evaluate.comparison.results import ChosenSettings
 from embtrain.evaluate.heldout import higher_better
 from embtrain.experiment.comparison import outcome
@@ -53,8 +52,10 @@ def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
 
 def trial_benchmarks(metric: str) -> list[str]:
     """The benchmarks of a trial: the half that does not decide the comparison, if half of one does; else none."""
-    benchmark, _, half = metric.partition("/")[0].rpartition(".")
-    return [f"{benchmark}.{HALVES[1 - HALVES.index(half)]}"] if benchmark and half in HALVES else []
+    name = metric.partition("/")[0]
+    benchmark, _, half = name.rpartition(".")
+    return [f"{benchmark}.{shipped.HALVES[1 - shipped.HALVES.index(half)]}"] \
+        if half in shipped.HALVES and shipped.is_benchmark(name) else []
 
 
 def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings) -> list[str]:

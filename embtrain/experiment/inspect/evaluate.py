@@ -12,7 +12,7 @@ from typing import cast
 from embtrain.common.errors import UsageError
 from embtrain.common.output_paths import check_replaced_file
 from embtrain.common.types import Score
-from embtrain.data.catalogue import fetch
+from embtrain.data.benchmarks import Benchmark
 from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.open import BY_OPTIONS, PLAIN, ReadOptions
@@ -21,7 +21,7 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig, words_config
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.inspect import export as run_export
-from embtrain.experiment.inspect.benchmarks import BenchmarkChoice, choose_benchmark
+from embtrain.experiment.inspect.benchmarks import choose_benchmark
 from embtrain.experiment.inspect.neighbours import AnyPath, is_run, open_vectors
 from embtrain.experiment.run import downstream, scoring, settings as run_settings, stored
 from embtrain.experiment.run.run import Run, downstream_run, fit, rescore
@@ -38,7 +38,7 @@ BENCHMARK_KEYS = tuple(f"evaluate.{key}" for key in ("resamples", "interval", "o
 class _Choices:
     """The names of --on, by how they are scored."""
 
-    tables: Sequence[BenchmarkChoice]    # without training
+    tables: Sequence[Benchmark]          # without training
     files: Sequence[Path]                # by the task of the run
     translators: Sequence[EvalRecipe]    # by a translator that is trained on the vectors
 
@@ -143,9 +143,10 @@ def evaluate_translator(recipe: EvalRecipe, vectors: AnyPath, dim: int, sets: Se
 def _choose(names: Names, by_task: bool) -> _Choices:
     several = [names] if isinstance(names, str | os.PathLike) else names
     choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(os.fspath(name) for name in several)]
-    return _Choices([choice for choice in choices if choice.recipe is not None and not choice.trains],
-                    [choice.path for choice in choices if choice.recipe is None and choice.path is not None],
-                    [choice.recipe for choice in choices if choice.recipe is not None and choice.trains])
+    found = [choice.benchmark for choice in choices if choice.benchmark is not None]
+    return _Choices([benchmark for benchmark in found if benchmark.recipe.training is None],
+                    [choice.file for choice in choices if choice.file is not None],
+                    [benchmark.recipe for benchmark in found if benchmark.recipe.training is not None])
 
 
 def _check_evaluation_keys(sets: Sequence[str], prefixes: tuple[str, ...]) -> None:
@@ -174,11 +175,11 @@ def _word_vectors(run: Run, config: WordsConfig) -> Vectors:
     return cast(WindowsTask, parts.task).word_vectors(parts)
 
 
-def _score_tables(vectors: Vectors, choices: Sequence[BenchmarkChoice], config: WordsConfig,
+def _score_tables(vectors: Vectors, tables: Sequence[Benchmark], config: WordsConfig,
                   scorer: Scorer | None = None) -> list[Score]:
     """Scores of vectors on benchmarks. scorer: of pairs, by the model of a run; None: cosines."""
-    return [row for choice in choices if choice.recipe is not None for row in scoring.benchmark(
-        vectors, choice.recipe, choice.path or fetch.gold_path(choice.recipe), config, scorer=scorer)]
+    return [row for table in tables
+            for row in scoring.benchmark(vectors, table.recipe, table.gold, config, scorer=scorer)]
 
 
 def export(what: AnyPath, format: str, out: AnyPath, reading: ReadOptions = BY_OPTIONS, dtype: str = "float32",

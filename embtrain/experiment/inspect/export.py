@@ -223,11 +223,14 @@ def _subword_use(table: Vectors) -> list[str]:
 
 
 def _public_settings(run: Run) -> Settings:
-    """The settings without the local paths of the corpus and of the run that this one continues."""
+    """The settings without the local paths of the corpus, of benchmarks and of the run that this one continues."""
     train = run.settings.train
     parent = None if train.parent is None else Path(train.parent).name
     train = train.model_copy(update={"parent": parent})
-    return run.settings.model_copy(update={"corpus": _corpus(run), "train": train})
+    names = {key: [Path(name).name for name in value] for key in ("benchmarks", "during_training")
+             if isinstance(value := getattr(run.settings.evaluate, key, None), list)}
+    evaluate = run.settings.evaluate.model_copy(update=names)
+    return run.settings.model_copy(update={"corpus": _corpus(run), "train": train, "evaluate": evaluate})
 
 
 def _corpus(run: Run) -> str:

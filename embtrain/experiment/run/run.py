@@ -249,6 +249,7 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
             return Run(folder)
         trainers.load_best(folder, settings, trainer)
         machine.release_free_memory()  # freed blocks of training are too fragmented for scoring
+        provenance.record_benchmarks(folder, parts.task.benchmarks(settings))
         rows = parts.task.score_run(parts, folder, items)
         answers.write(folder, parts)
         rows += _score_downstream(folder, settings)

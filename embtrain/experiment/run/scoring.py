@@ -12,6 +12,7 @@ Per-item values can be stored too, so that two runs can be compared on the same 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from embtrain.common import machine, shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.common.types import Batch, Query, Score
+from embtrain.data.benchmarks import find_benchmark
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.catalogue.recipes import load_recipe
@@ -50,15 +52,15 @@ Items = dict[str, np.ndarray]
 
 def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, items: Items | None = None,
                scorer: Scorer | None = None) -> list[Score]:
-    """Score vectors on the named benchmarks (evals/*.yaml), except those that train a run of their own (downstream.py).
+    """Score vectors on the named benchmarks, except those that train a run of their own (downstream.py).
 
     items: filled with the per-item values. scorer: scores pairs of words if their cosine is not the right measure.
     """
     rows: list[Score] = []
     for name in names:
-        recipe = load_recipe("evals", name)
-        if recipe.training is None:
-            rows += benchmark(vectors, recipe, fetch.gold_path(recipe), config, items, scorer)
+        found = find_benchmark(name)
+        if found.recipe.training is None:
+            rows += benchmark(vectors, found.recipe, found.gold, config, items, scorer)
     return rows
 
 
@@ -94,16 +96,22 @@ def _entailment(
 def check_names(names: Sequence[str], kind: str | None = None, flag: str = "evaluate.benchmarks") -> None:
     """Check benchmark names before anything is trained.
 
-    UsageError for a benchmark that does not exist or is of another kind; ResourceError if a benchmark that trains needs
-    data that is missing. flag: the flag or key that names them, for errors.
+    UsageError for a benchmark that does not exist, is of another kind or has the name of another part of the scores;
+    DataError for a wrong file; ResourceError if a benchmark that trains needs data that is missing. flag: the flag or
+    key that names them, for errors.
     """
+    name_by_label: dict[str, str] = {part: f"the held-out part {part}" for part in ("valid", "test")}
     for name in names:
         try:
-            recipe = load_recipe("evals", name)
+            recipe = find_benchmark(name).recipe
         except UsageError as error:
-            is_path = "/" in name or Path(name).suffix
-            remedy = "; to score a trained run on your own file: embtrain evaluate RUN --on FILE" if is_path else ""
-            raise UsageError(f"{flag}: {error}{remedy}") from error
+            is_file = not os.path.isabs(name) and Path(name).suffix
+            raise UsageError(f"{flag}: {error}{'; and there is no file of this name' * bool(is_file)}") from error
+        if (other := name_by_label.setdefault(shipped.benchmark_label(name), name)) != name:
+            raise UsageError(f"{flag}: {name}: has the name of {other} in scores; rename the file")
+        if os.path.isabs(name) and recipe.training is not None:
+            raise UsageError(f"{flag}: {name}: trains a translator, which is possible for benchmarks of evals/ only; "
+                             "to score a trained run on it: embtrain evaluate RUN --on FILE")
         if kind not in (None, recipe.kind):
             same_kind = [name_of_kind for name_of_kind in shipped.names("evals")
                          if load_recipe("evals", name_of_kind).kind == kind]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from embtrain.common.shipped import benchmark_label
 from embtrain.report.charts import strategies
 from embtrain.report.charts.curves import COMPONENT, MAIN
 from embtrain.report.charts.seed_bands import SeedBand, band, pareto_front
@@ -136,8 +137,8 @@ def _marks(results: Results, metric: str) -> list[Mark]:
 def _curve_keys(results: Results) -> list[str]:
     """Keys evaluated during training: held-out text first, main measures before others."""
     parts = {"valid", "heldout", "test"} | {m.split("/")[0] for m in results.metrics}
-    benchmarks = results.plan.get("benchmarks")
-    parts |= {name for name in benchmarks if isinstance(name, str)} if isinstance(benchmarks, list) else set()
+    names = results.plan.get("benchmarks")
+    parts |= {benchmark_label(name) for name in names if isinstance(name, str)} if isinstance(names, list) else set()
     keys = {key for c in results.cells if c.finished and c.run and c.run.metrics for key in c.run.metrics.curves
             if "/" in key and key.split("/")[0] in parts}
     primary_metric = str(results.plan.get("metric", "")).partition("/")[2]

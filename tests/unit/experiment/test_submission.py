@@ -89,6 +89,7 @@ def test_a_run_with_tuned_settings_is_submitted(submit: Submit) -> None:
     ((*ARGUMENTS, "--set", "train.start=mine.tsv"), {}, "/mine.tsv: is a file that others do not have; train without"),
     ((*ARGUMENTS, "--set", "train.start=run"), {}, "/run: is a file that others do not have; train without it"),
     ((*ARGUMENTS, "--set", "train.parent=gone"), {}, "/gone: is a file that others do not have; train without it"),
+    ((*ARGUMENTS, "--set", "evaluate.benchmarks=[./gold.tsv]"), {}, "/gold.tsv: is a file that others do not have"),
     ((*ARGUMENTS, "--set", "corpus=run"), {}, "run: corpus: "),
     ((*ARGUMENTS, "--set", "strategy=mine.yaml"), {}, "run: strategy: mine.yaml: is a file that others do not have"),
     (("--model", "transe", "--negatives", "candidates", "--set", "negatives.file=run"), {}, "run: negatives.file: "),

@@ -205,7 +205,7 @@ def test_a_strategy_in_place_of_a_benchmark_is_named(run: experiment.Run, tmp_pa
      r"model\.output_table\.file: /no/v: file or folder not found.*; give a run folder or a vector file"),
     (["train.start=/no/v"], r"train\.start: /no/v: file or folder not found.*; give a run folder or a vector file"),
     (["evaluate.benchmarks=[mine.yaml]"], r"evaluate\.benchmarks: no benchmark named 'mine\.yaml'; embtrain list names "
-     r"all \d+; to score a trained run on your own file: embtrain evaluate RUN --on FILE$"),
+     r"all \d+; and there is no file of this name$"),
     (["train.track_until=foo"], r"train\.track_until: 'foo' is not a comparison"),
     (["train.patience=2", "text.valid=0"], r"train\.patience: nothing is held out; set .*, or train\.patience: 0$")])
 @pytest.mark.parametrize("call", [experiment.fit, lambda settings, out: experiment.plan(settings, out=out)])

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from embtrain.common.errors import UsageError
+from embtrain.common.shipped import benchmark_label
 from embtrain.experiment.comparison import outcome, results, tuning
 from embtrain.experiment.comparison.grid import Grid, stored_files
 from embtrain.experiment.comparison.workers import Cell
@@ -37,9 +38,9 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
         errors.append(f"{flag}: {reason}, or name another metric")
     elif not results.is_score(metric):
         errors.append(f"{flag}: is not a score, because neither higher nor lower is better; choose another")
-    elif benchmark not in ("valid", "test", *benchmarks):
+    elif benchmark not in ("valid", "test", *map(benchmark_label, benchmarks)):
         errors.append(f"{flag}: {benchmark!r} is neither valid, test nor one of evaluate.benchmarks: "
-                      f"{', '.join(benchmarks)}")
+                      f"{', '.join(map(benchmark_label, benchmarks))}")
     for cell in cells:
         errors += _overridden_options(grid, cell)
         if cell.settings.train.engine == "fused":

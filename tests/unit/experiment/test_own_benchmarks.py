@@ -1,0 +1,143 @@
+"""Benchmarks of the user as settings of runs and comparisons."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.in_process import in_process
+from scipy.stats import spearmanr
+
+import embtrain
+from embtrain.common import progress
+from embtrain.common.config import read_yaml
+from embtrain.common.errors import DataError, UsageError
+from embtrain.experiment.comparison import join, tuning
+from embtrain.experiment.comparison.grid import read_grid
+from embtrain.experiment.inspect import export
+from embtrain.experiment.inspect.evaluate import evaluate_run
+
+pytestmark = pytest.mark.long
+
+WORDS = [f"w{i}" for i in range(40)]
+SETS: dict[str, Any] = {"model.dim": 6, "train.epochs": 1, "evaluate.resamples": 0, "text.min_count": 1,
+                        "text.tokenizer": "whitespace", "evaluate.heldout_pairs": 50}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: a corpus, a table of 30 pairs, and a recipe of the table's second half."""
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(progress, "quiet", True)
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    (tmp_path / "text.txt").write_text("\n".join(" ".join(rng.choice(WORDS, 12)) for _ in range(900)))
+    write_gold(tmp_path / "gold.tsv", rng)
+    (tmp_path / "half.yaml").write_text("kind: similarity\nmetric: spearman\nhalf: even\n"
+                                        "copies: [{mirror: gold.tsv, sha256: unverified}]\n")
+    return tmp_path
+
+
+def write_gold(path: Path, rng: np.random.Generator, n: int = 30) -> None:
+    pairs = [rng.choice(WORDS, 2, replace=False) for _ in range(n)]
+    path.write_text("".join(f"{a}\t{b}\t{rng.random():.3f}\n" for a, b in pairs))
+
+
+def compare(benchmarks: list[str], **options: Any) -> Any:
+    return embtrain.compare("sgns,nce", seeds=2, corpus="text.txt", sets=SETS, benchmarks=benchmarks, out="both",
+                            threads=1, **options)
+
+
+def test_a_run_is_scored_on_own_files_from_any_folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = embtrain.fit("sgns", corpus="text.txt", out="run", threads=1, sets={
+        **SETS, "evaluate.benchmarks": [Path("gold.tsv"), "half.yaml"], "evaluate.during_training": ["gold.tsv"],
+        "train.evaluate_every": 1})
+    scores = {(row.benchmark, row.metric): row for row in run.scores}
+    vectors, rows = run.word_vectors, [line.split("\t") for line in Path("gold.tsv").read_text().splitlines()]
+    table = dict(zip(vectors.words, vectors.table.astype(np.float64), strict=True))
+
+    def cosine(a: str, b: str) -> float:
+        return float(table[a] @ table[b] / np.linalg.norm(table[a]) / np.linalg.norm(table[b]))
+
+    for name, part in (("gold.tsv", rows), ("half", rows[1::2])):
+        expected = spearmanr([cosine(a, b) for a, b, _ in part], [float(gold) for *_, gold in part]).statistic
+        assert scores[name, "spearman"].value == pytest.approx(expected, abs=1e-9)
+        assert scores[name, "spearman"].n == len(part)
+    log = [json.loads(line) for line in (place / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert any("gold.tsv/spearman" in line for line in log)
+    stored = read_yaml(place / "run" / "config.yaml").tree["evaluate"]["benchmarks"]
+    assert stored == [str(place / "gold.tsv"), str(place / "half.yaml")]
+    monkeypatch.chdir("/")
+    again = {(row.benchmark, row.metric): row.value for row in evaluate_run(embtrain.Run(place / "run"))}
+    assert again["gold.tsv", "spearman"] == scores["gold.tsv", "spearman"].value
+
+
+def test_a_comparison_is_decided_by_one_version_of_an_own_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_process(monkeypatch, place)
+    comparison = compare(["gold.tsv", "half.yaml"], metric="gold.tsv/spearman")
+    assert comparison.results["plan"]["metric"] == "gold.tsv/spearman"
+    assert "sgns" in comparison.table() and "half/spearman" in comparison.table()
+    assert "on gold.tsv/spearman" in comparison.verdict[0].lower()
+    assert "<h" in (place / "both" / "report.html").read_text()
+    shutil.rmtree(place / "both" / "cells" / "nce-seed2")
+    write_gold(place / "gold.tsv", np.random.default_rng(4))
+    with pytest.raises(DataError, match=r"scored on another version of gold\.tsv.*remove the older") as raised:
+        embtrain.compare(out="both", threads=1)            # the grid is read from the folder
+    assert "nce-seed2" in str(raised.value) and "sgns-seed1" in str(raised.value)
+    with pytest.raises(DataError, match="another version"):
+        join.join([place / "both"], Path("joined"))
+
+
+@pytest.mark.parametrize(("benchmarks", "expected"), [
+    (["missing.tsv"], "--benchmarks: no benchmark named 'missing.tsv'; embtrain list names all 22; and there is no "
+                      "file of this name"),
+    (["./missing.tsv"], "missing.tsv: does not exist"),
+    (["folder"], "folder: is a folder; give a file in it"),
+    (["gold.tsv", "folder/gold.tsv"], r"gold.tsv: has the name of .*gold.tsv in scores; rename the file"),
+    (["test"], "has the name of the held-out part test in scores; rename the file"),
+    (["settings.yaml"], "settings.yaml: is a file of settings: it has the section train"),
+    (["translate.yaml"], "trains a translator, which is possible for benchmarks of evals/ only"),
+    (["named.yaml"], "named.yaml: name: should be 'named' like the file name, got 'other'"),
+    (["wordsim35"], r"no benchmark named 'wordsim35' \(did you mean 'wordsim353'\?\)")])
+def test_wrong_files_are_named_before_training(place: Path, benchmarks: list[str], expected: str) -> None:
+    (place / "folder").mkdir()
+    shutil.copy("gold.tsv", "folder/gold.tsv")
+    shutil.copy("gold.tsv", "test")
+    Path("settings.yaml").write_text("train: {seed: 1}\n")
+    Path("translate.yaml").write_text("kind: translation\nmetric: bleu\ntraining: {corpus: multi30k-de-en, "
+                                      "strategy: ace}\n")
+    Path("named.yaml").write_text(Path("half.yaml").read_text() + "name: other\n")
+    with pytest.raises((UsageError, DataError), match=expected):
+        compare(benchmarks)
+    assert not (place / "both" / "cells").exists()
+
+
+def test_a_hierarchy_needs_labels(place: Path) -> None:
+    Path("kinds.tsv").write_text("dog\tmammal\ncat\tmammal\nmammal\tanimal\nbird\tanimal\nrobin\tbird\nowl\tbird\n")
+    Path("labels.txt").write_text("dog mammal True\ncat mammal True\nbird mammal False\nrobin owl False\n" * 3)
+    sets = {"model.dim": 4, "train.epochs": 1, "evaluate.resamples": 0}
+    run = embtrain.fit(model="order", corpus="kinds.tsv", out="order", threads=1,
+                       sets={**sets, "evaluate.benchmarks": ["labels.txt"]})
+    assert ("labels.txt", "accuracy") in {(row.benchmark, row.metric) for row in run.scores}
+    with pytest.raises(UsageError, match=r"gold\.tsv is of kind similarity, but this run needs kind entailment"):
+        embtrain.fit(model="order", corpus="kinds.tsv", out="graded", threads=1,
+                     sets={**sets, "evaluate.benchmarks": ["gold.tsv"]})
+
+
+def test_the_path_is_not_published(place: Path) -> None:
+    run = embtrain.fit("sgns", corpus="text.txt", out="run", threads=1,
+                       sets={**SETS, "evaluate.benchmarks": ["gold.tsv"]})
+    export.export(run, "huggingface", Path("card"))
+    published = Path("card/config.json").read_text() + Path("card/README.md").read_text()
+    assert "gold.tsv" in published and os.fspath(place) not in published
+
+
+def test_a_name_with_the_ending_of_a_half_is_no_half(place: Path) -> None:
+    assert tuning.trial_benchmarks("men.even/spearman") == ["men.odd"]
+    assert tuning.trial_benchmarks("gold.even/spearman") == []
+    assert read_grid({"benchmarks": ["men.odd", "gold.tsv"]}).benchmarks == ["men.odd", str(place / "gold.tsv")]
