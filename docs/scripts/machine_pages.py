@@ -139,7 +139,7 @@ def _skill() -> str:
         "## Models (`--model`)\n", _entries(names["models"]), "## Losses (`--loss`)\n", _entries(names["losses"]),
         "## General keys (`--set KEY=VALUE`)\n",
         "\n".join(f"- `{key}`, {_value(default)}: {about}" for key, default, about in _keys(Settings)) + "\n",
-        "`embtrain config schema` has all keys, also those of each model, source and loss."]) + "\n"
+        "`embtrain config show --negatives NAME --model NAME` prints all keys of a run with comments."]) + "\n"
 
 
 def _entries(components: list[dict[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""The commands for files of the user: `check`, `config schema` and `data encode`."""
+"""The commands for files of the user: `check`, `config show`, `config schema` and `data encode`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,48 @@ def check(
                         f"correct {broken[0].source}: {broken[0].rule} first")
     if not as_json:
         show(f"{plain(str(path))}: {n_checked} rules hold; {len(rows) - n_checked} do not apply (-)")
+
+
+@config.command("show")
+def show_settings(
+    key: Annotated[str | None, typer.Argument(
+        metavar="KEY", help="Section or key, for example negatives or train.lr (default: all).")] = None,
+    negatives: Annotated[str | None, typer.Option(
+        "--strategy", "--negatives", metavar="NAME", autocompletion=options.strategies,
+        help="Strategy: a name that `embtrain list` prints, or your YAML file (default: the model's).")] = None,
+    model: Annotated[str | None, typer.Option(
+        metavar="NAME", autocompletion=options.models,
+        help="Model: a name that `embtrain list` prints (default: skipgram).")] = None,
+    corpus: Annotated[str | None, typer.Option(
+        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
+        help="Corpus: a name that `embtrain data list` prints, or the path of your own data (default: the model's)."
+        )] = None,
+    loss: Annotated[str | None, typer.Option(
+        metavar="NAME", help="Loss: a name that `embtrain list` prints (default: the strategy's).")] = None,
+    configuration: Annotated[Path | None, typer.Option(
+        "--config", metavar="FILE", callback=options.check_yaml,
+        help="Your own YAML file, as for `embtrain fit` (default: none).")] = None,
+    overrides: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY.KEY=VALUE", help="Override one key. Repeatable.")] = None,
+    tuned: Annotated[bool, typer.Option("--tuned", help="Tuned settings of this model and corpus (default: no).")
+                     ] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Print all settings of a run, with a comment for each key.
+
+    The output is a file for `embtrain fit --config FILE`.
+    """
+    from embtrain.common.config.described import as_yaml, describe
+    from embtrain.experiment import resolve
+
+    options.configure_output(quiet)
+    flags = {"model.name": ("--model", model), "loss.name": ("--loss", loss)}
+    with options.named_flags(flags):
+        settings = resolve(negatives, model, corpus, loss, configuration, overrides, tuned=tuned)
+    described = describe(settings, key or "")
+    options.emit([{"key": row.key, "value": row.value, "description": row.description}
+                  for row in described if not row.is_section], as_json, lambda: as_yaml(described))
 
 
 @config.command("schema")

@@ -2,6 +2,7 @@
 
 layers.py   reads one layer: a YAML file or a `--set` option, with the line and column of every key
 tree.py     merges layers, validates them against a pydantic class, and writes them as YAML
+described.py  settings as YAML with the description of each key
 arguments.py  checks of numbers passed to functions of Python
 renamed_keys.py  the old names of renamed keys and values, for errors
 """

@@ -100,6 +100,7 @@ def format_text(components: Mapping[str, Any], width: int = WIDTH) -> str:
               *(line for model, corpora in components["tuned"].items()
                 for line in _entry(model, ", ".join(corpora), width))]
     return "\n".join([*lines, "", "combinations of these: embtrain list --combinations",
+                      "keys of a strategy: embtrain config show --negatives NAME",
                       "next: embtrain fit --negatives NAME --dry-run"])
 
 

@@ -63,6 +63,7 @@ DATA = {
     "report": [("run", "report"), ("run --figures svg", "report")],
     "submit": [("run --out board.jsonl", "submit")],
     "data sentences": [("text", "data sentences"), ("text --out lines.txt", "data sentences --out")],
+    "config show": [("negatives.k", "config show")],
     "config schema": [("", "config schema"), ("--out schema.json", "config schema --out")],
     "data encode": [("text --workers 1", "data encode"), ("text --dry-run", "data encode --dry-run")],
 }
