@@ -71,7 +71,7 @@ def path(kind: str, name: str, below: str = "") -> Path:
     if name not in known:
         files = [folder(kind) / below / f"{strategy}.yaml" for strategy in known]
         is_case_wrong = name.lower() in map(str.lower, known)
-        with_source = [key for key, source in strategy_sources().items() if source == name] \
+        with_source = [key for key, source in strategy_sources().items() if source == name.lower()] \
             if below == "strategies" else []
         hint = "" if is_case_wrong else _names_by_description(name, files)
         hint = f": it is a source; strategies with it: {', '.join(with_source)}" if with_source else \

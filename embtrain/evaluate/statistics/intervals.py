@@ -79,9 +79,12 @@ def bias_corrected(value: float, scores: NDArray[np.float64], level: float, n: i
     return float(low), float(high)
 
 
-def few_note(n: int, resamples: int) -> str:
-    """The reason why a biased score of n items has no interval, to follow its note; empty if it can have one."""
-    return f"; fewer than {MIN_BIASED_ITEMS}: no interval" if resamples and n < MIN_BIASED_ITEMS else ""
+def few_note(n: int, resamples: int, least: int = MIN_BIASED_ITEMS) -> str:
+    """The reason why a score of n items has no interval, to follow its note; empty if it can have one.
+
+    least: items that an interval needs; MIN_BIASED_ITEMS for a biased score.
+    """
+    return f"; fewer than {least}: no interval" if resamples and n < least else ""
 
 
 def _varying(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -84,7 +84,8 @@ def test_the_exact_spelling_is_scored_and_another_is_counted_in_the_note() -> No
     s, result = cosines(vectors, pairs)
     assert result.all() and s == pytest.approx([.995, .995, .1005, .994], abs=1e-3)
     assert score("x", vectors, pairs, WordsConfig()).note == (
-        "4 of 4 pairs found; 2 words found in another spelling (TURKEY as Turkey, Usa as USA)")
+        "4 of 4 pairs found; 2 words found in another spelling (TURKEY as Turkey, Usa as USA); "
+        "fewer than 10: no interval")
     assert "spelling" not in score("x", vectors, pairs[:3], WordsConfig()).note
     lower = Vectors(["us", "we", "they"], np.eye(3))          # case-folded corpus: nothing to report
     assert score("x", lower, [RatedPair("US", "We", 1)], WordsConfig()).note.startswith("1 of 1 pairs found; too few")
@@ -97,7 +98,8 @@ def test_a_missing_word_takes_the_mean_vector() -> None:
     s, _ = cosines(vectors, [RatedPair("a", "?", 1), RatedPair("a", "a", 1)], "drop")
     assert np.isnan(s[0]) and s[1] == 1
     row = score("x", vectors, [RatedPair("a", "?", 1), RatedPair("a", "b", 2)], WordsConfig(oov="mean"))
-    assert row.value == -1 and row.n == 2 and row.note == "1 of 2 pairs found, missing words take the mean vector"
+    assert row.value == -1 and row.n == 2
+    assert row.note == "1 of 2 pairs found, missing words take the mean vector; fewer than 10: no interval"
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=30), st.integers(0, 99))
@@ -148,12 +150,13 @@ def test_few_pairs_have_no_interval(n: int) -> None:
     vectors = Vectors(["o", *(f"w{i}" for i in range(n))], np.array([[1, 0], *([1, i] for i in range(n))], dtype=float))
     row = score("six", vectors, [RatedPair("o", f"w{i}", n - i) for i in range(n)], WordsConfig())
     assert (row.value, row.low, row.high, row.n) == (pytest.approx(1), None, None, n)
+    assert row.note.endswith("; fewer than 10: no interval")
 
 
 def test_any_number_of_pairs_in_perfect_order_has_no_interval() -> None:
     vectors = Vectors(["o", *(f"w{i}" for i in range(50))], np.array([[1.0, 0], *([1.0, i] for i in range(50))]))
     row = score("fifty", vectors, [RatedPair("o", f"w{i}", 50 - i) for i in range(50)], WordsConfig())
-    assert (row.value, row.low, row.high) == (pytest.approx(1), None, None)
+    assert (row.value, row.low, row.high) == (pytest.approx(1), None, None) and "no interval" not in row.note
 
 
 def test_equal_cosines_share_a_rank_in_spite_of_rounding() -> None:
@@ -286,7 +289,8 @@ def test_missing_words_are_composed_in_a_second_row() -> None:
     assert plain == score("x", Vectors(vectors.words, vectors.table), pairs, WordsConfig()) and plain.n == 3
     assert (plain.metric, composed.metric, composed.n) == ("spearman", "spearman/composed", 4)
     # KINGS shares no n-gram with the words in lower case, ¶¶ none with any
-    assert composed.note == "4 of 6 pairs found, others dropped; 2 words composed from n-grams"
+    assert composed.note == (
+        "4 of 6 pairs found, others dropped; 2 words composed from n-grams; fewer than 10: no interval")
     some = [pairs[i] for i in (0, 2, 3, 4)]
     x, y = (vectors.subwords.compose([p[side] for p in some]).astype(float) for side in (0, 1))
     cosine = (x * y).sum(1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)

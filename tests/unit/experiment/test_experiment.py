@@ -180,7 +180,7 @@ def test_an_empty_configuration_of_a_run_is_reported(tmp_path: Path) -> None:
 
 def test_the_name_of_a_source_suggests_strategies_and_the_reverse() -> None:
     for name, strategies in (("unigram", "alpha-nce, degree, .*, sgns"), ("hardest", "dns, positive-aware, .*, warp"),
-                             ("in_batch", "in-batch, in-batch-streaming")):
+                             ("in_batch", "in-batch, in-batch-streaming"), ("Unigram", "alpha-nce, degree, .*, sgns")):
         with pytest.raises(UsageError, match=f"strategy: no strategy named '{name}': it is a source; strategies with "
                                              f"it: {strategies}; embtrain list names all"):
             resolve(name)
