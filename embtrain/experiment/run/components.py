@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,6 +30,13 @@ from embtrain.train.engines import choose
 from embtrain.train.optimizers import set_gradients_for
 
 OBSERVED_SHARE = 0.25  # of the free memory, for the set of observed pairs
+_log = logging.getLogger("embtrain")
+
+# The process id, if this process was forked after this module was imported. The threads of GNU OpenMP do not survive a
+# fork, and a child that uses more than one waits for the others without end.
+_forks: list[int] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _forks.append(os.getpid()))
 
 
 @dataclass(frozen=True)
@@ -98,13 +107,17 @@ def choose_device(name: str, place: str = "") -> str:
 def use_threads(threads: int) -> int:
     """Set torch's thread count (0: all cores this process may run on) and return it.
 
-    Raises ResourceError if the system cannot start so many threads: OpenMP would end the process. It starts them once
-    for PyTorch and once for the compiled core.
+    In a forked process PyTorch keeps one thread, with a warning if others were requested; the compiled core has them
+    all. Raises ResourceError if the system cannot start so many threads: OpenMP would end the process. It starts them
+    once for PyTorch and once for the compiled core.
     """
     cores = machine.usable_cores()
     n = threads or cores
     if n > cores and machine.startable_threads(2 * n) < 2 * n:
         raise ResourceError(f"train.threads: {n:,}: the system cannot start so many threads; more than the {cores} "
                             "cores of this machine gain nothing; give fewer, or raise its limits (ulimit -u, -v)")
-    torch.set_num_threads(n)
+    if _forks and n > 1:
+        _log.warning("this process was forked after PyTorch was imported, so PyTorch uses one thread instead of %d; "
+                     "start it with multiprocessing's spawn, or set train.threads=1", n)
+    torch.set_num_threads(1 if _forks else n)
     return n

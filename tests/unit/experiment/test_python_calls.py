@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -180,3 +181,14 @@ def test_compare_refuses_before_it_writes(keys: dict[str, Any], message: str, te
 def test_compare_accepts_numbers_of_numpy(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing.comparing, "compare", lambda *values, **_: values[2:4])
     assert embtrain.compare("sgns,nce", corpus=text, parallel=np.int64(2), threads=np.int64(0)) == (2, 0)
+
+
+def _train_in_child(text: str, out: str) -> str:
+    return str(embtrain.fit("softmax", corpus=text, sets=KEYS, threads=2, out=out).folder)
+
+
+def test_a_forked_process_trains_after_its_parent_used_threads(text: Path, tmp_path: Path) -> None:
+    torch.nn.functional.logsigmoid(torch.zeros(400, 2000))           # starts the threads of OpenMP
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        result = pool.apply_async(_train_in_child, (str(text), str(tmp_path / "child")))
+        assert result.get(timeout=60) == str(tmp_path / "child")     # never, if it waits for threads of its parent
