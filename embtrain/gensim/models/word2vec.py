@@ -152,8 +152,9 @@ class Word2Vec(GensimWord2Vec):
 
         (place := cache_folder() / "text").mkdir(parents=True, exist_ok=True)
         with temporary_folder("word2vec-", place) as folder:
+            sentences = [] if corpus_iterable is None else corpus_iterable
             text = (texts.encode_file(Path(corpus_file), self.wv.key_to_index, folder) if corpus_file is not None
-                    else texts.encode_sentences(corpus_iterable or [], self.wv.key_to_index, folder))
+                    else texts.encode_sentences(sentences, self.wv.key_to_index, folder))
             for callback in callbacks:
                 callback.on_epoch_begin(self)
             counts = self._counts()

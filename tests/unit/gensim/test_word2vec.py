@@ -192,6 +192,15 @@ def test_an_iterable_is_read_twice_and_never_held() -> None:
     assert stream.most <= 3
 
 
+def test_an_array_of_token_lists_is_read_like_the_list() -> None:
+    lists = [[f"w{(i * 7 + j) % 9}" for j in range(6)] for i in range(40)]
+    array = np.empty(len(lists), object)
+    array[:] = lists
+    models = [Word2Vec(texts, vector_size=4, min_count=1, epochs=1, workers=1) for texts in (lists, array)]
+    assert (models[0].wv.vectors == models[1].wv.vectors).all()
+    models[1].train(array, total_examples=len(lists), epochs=1)
+
+
 def test_no_file_of_ids_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path))
     Word2Vec(topics(), **SMALL)
