@@ -80,7 +80,7 @@ def translate(
     flags = {f"evaluate.{key}={value}": f"--{key} {value}"
              for key, value in options_by_key.items() if value is not None}
     components, task = stored.open_translator(run, list(flags), {f"--set {text}": flag for text, flag in flags.items()})
-    batch_size = batch or (1 if file is None and sys.stdin.isatty() else 100)
+    batch_size = batch or (1 if file is None and sys.stdin.isatty() else translator.BATCH)
     translations = translator.translate_file(components, task, file, batch_size) if file is not None else \
         translator.translate_lines(components, task, translator.bounded_lines(sys.stdin.buffer), batch_size)
     if as_json:

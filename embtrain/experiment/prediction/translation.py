@@ -11,8 +11,6 @@ from embtrain.experiment.prediction import translator
 from embtrain.experiment.prediction.base import Answer, Prediction, Predictor
 from embtrain.experiment.tasks.translation import TranslationTask
 
-MAX_CHUNK = 100  # lines in a chunk, as in the command
-
 
 class TranslationPredictor(Predictor):
     """Predictor of translations."""
@@ -31,7 +29,7 @@ class TranslationPredictor(Predictor):
         """Yield one prediction a line; `name` is the name of the stream in errors."""
         lines, lines_to_read = itertools.tee(stream)
         translations = translator.translate_lines(
-            self.components, cast(TranslationTask, self.components.task), lines_to_read, MAX_CHUNK, name
+            self.components, cast(TranslationTask, self.components.task), lines_to_read, translator.BATCH, name
         )
         for number, (text, line) in enumerate(zip(translations, lines, strict=False), 1):
             yield Prediction(line.decode("utf-8-sig").rstrip("\r\n"), [Answer(text)], place=place and

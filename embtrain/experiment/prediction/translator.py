@@ -14,11 +14,13 @@ from embtrain.data.parallel.pieces import join_line
 from embtrain.data.parallel.tokenize import tokenize_source
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.encoding import encoding_hint
+from embtrain.experiment.run import stored
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.tasks.translate_words import translate
 from embtrain.experiment.tasks.translation import TranslationTask
 
 MAX_LINE_BYTES = 1_000_000   # bytes
+BATCH = 100                  # lines that are translated together
 _log = logging.getLogger("embtrain")
 
 
@@ -33,6 +35,18 @@ def translate_lines(parts: Components, task: TranslationTask, stream: Iterable[b
         words = [_split_line(line, f"{name}:{number}", task) for number, line in chunk]
         ids = [encode_words(line, task.source) for line in words]
         yield from map(task.detokenize, translate(parts, task, ids, words, task.evaluate))
+
+
+def translate_sentences(folder: Path, sentences: Iterable[str]) -> list[str]:
+    """Translate sentences by the run in `folder`; an empty one stays empty, and line breaks count as blanks.
+
+    UsageError if the run is not a translator, or for one text in place of several; DataError for a damaged run.
+    """
+    texts = [] if isinstance(sentences, str | bytes) else list(sentences)
+    if isinstance(sentences, str | bytes) or not all(isinstance(text, str) for text in texts):
+        raise UsageError("sentences: should be a list of texts, for example ['ein Haus']")
+    parts, task = stored.open_translator(folder)
+    return list(translate_lines(parts, task, (text.encode() for text in texts), BATCH, "sentences"))
 
 
 def _split_line(line: bytes, place: str, task: TranslationTask) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -148,6 +148,13 @@ class Run:
         from embtrain.experiment.prediction.predict import predict_queries  # lazily: training does not need it
 
         return predict_queries(self.folder, queries, file, top, hide_known, corpus)
+
+    @protect_caller()
+    def translate(self, sentences: Iterable[str]) -> list[str]:
+        """Translate sentences by a translator; see embtrain.experiment.prediction.translator.translate_sentences."""
+        from embtrain.experiment.prediction.translator import translate_sentences  # lazily, as above
+
+        return translate_sentences(self.folder, sentences)
 
     @protect_caller()
     def resume(self) -> Run:

@@ -131,6 +131,17 @@ def test_predictions_are_translations_and_files_are_evaluated_by_name(run: exper
     assert {row.n for row in few if row.metric == "bleu"} == {2}
 
 
+def test_python_translates_sentences_as_the_command_does(run: experiment.Run) -> None:
+    sources, expected = lines(Path(run.settings.corpus) / "test.de"), lines(run.folder / "test.translations.txt")
+    assert run.translate(sources) == run.translate(iter(sources)) == expected and run.translate([]) == []
+    assert run.translate(["am montag\nregnet es."]) == run.translate(["am montag regnet es."])
+    for wrong in ("am montag regnet es.", ["am", 3]):
+        with pytest.raises(UsageError, match="sentences: should be a list of texts"):
+            run.translate(wrong)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="sentences:2: a NUL: not text"):
+        run.translate(["am", "x\0y"])
+
+
 @pytest.mark.parametrize(("files", "name", "message"), [
     ({}, "gone", r"gone\.de: file not found; a test set is two files that end in \.de and \.xx, or a table"),
     ({"a.de": "am\n"}, "a.de", r"a\.xx: file not found; a test set is two files"),
