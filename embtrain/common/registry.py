@@ -1,36 +1,46 @@
 """Finds components by walking their package: adding a file is enough, nothing is registered by hand.
 
 Other distributions add components through the entry-point groups embtrain.models, embtrain.negatives and
-embtrain.losses.
+embtrain.losses; the user adds Python files by the environment variable EMBTRAIN_PLUGINS. Settings cannot: they may come
+from others, and a Python file is run when it is imported.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import logging
-import os.path
+import os
 import pkgutil
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from embtrain.common.errors import EmbtrainError, UsageError, did_you_mean
+from embtrain.common.errors import DataError, EmbtrainError, UsageError, did_you_mean
 
+EXTENDED = ("embtrain.models", "embtrain.negatives", "embtrain.losses")  # groups of entry points
+PLUGINS = "EMBTRAIN_PLUGINS"  # environment variable: Python files of the user, separated as in PATH
 _log = logging.getLogger("embtrain")
 
 
-@cache
 def classes(package: str, base: type) -> dict[str, type[Any]]:
     """Return {name: class} for every subclass of `base` in the package that defines its own `name`.
 
-    A module or entry point that cannot be loaded is left out with a warning and recorded in `broken`.
+    Those of entry points and of the files in EMBTRAIN_PLUGINS are included. A module or entry point that cannot be
+    loaded is left out with a warning and recorded in `broken`. DataError for a file of EMBTRAIN_PLUGINS.
     """
+    return cached_classes(package, base, plugin_files())
+
+
+@cache
+def cached_classes(package: str, base: type, files: tuple[Path, ...]) -> dict[str, type[Any]]:
+    """The result of `classes` with these files of the user."""
     components: dict[str, type[Any]] = {}
     broken(package).clear()
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
@@ -43,7 +53,53 @@ def classes(package: str, base: type) -> dict[str, type[Any]]:
     for entry in importlib.metadata.entry_points(group=package):
         if entry.name not in components and (value := _load_class(entry, base)) is not None:
             components[entry.name] = value
+    for i, path in enumerate(files):
+        plugin = _plugin(path, f"embtrain_plugin_{i}_{path.stem}")
+        for name, value in _named(plugin, base).items():
+            if value.__module__ != plugin.__name__:                    # imported there, defined elsewhere
+                continue
+            if name in components:
+                raise DataError(f"{PLUGINS}: {path}: {name!r} is also the name of another component; rename yours")
+            components[name] = value
     return dict(sorted(components.items()))
+
+
+def plugin_files() -> tuple[Path, ...]:
+    """Return the files of EMBTRAIN_PLUGINS. DataError for one that is not a Python file."""
+    paths = tuple(Path(text).absolute() for text in os.environ.get(PLUGINS, "").split(os.pathsep) if text)
+    for path in paths:
+        if path.suffix != ".py" or not path.is_file():
+            raise DataError(f"{PLUGINS}: {path}: is not a Python file; give the files of your components, separated "
+                            f"by {os.pathsep!r}, or unset the variable")
+    return paths
+
+
+@cache  # the groups of components share its classes
+def _plugin(path: Path, name: str) -> ModuleType:
+    return import_file(path, name)
+
+
+def import_file(path: Path, name: str) -> ModuleType:
+    """Import a file as module `name`, with its folder on the path as for a script.
+
+    DataError names the line of an error.
+    """
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise DataError(f"{path}: cannot be imported; give a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module                       # dataclasses of the file look their module up
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
+        where = place(error, name)
+        raise DataError(f"{path if where == name else where}: {kind}{getattr(error, 'msg', None) or error}; correct "
+                        "it there") from error
+    finally:
+        sys.path.remove(str(path.parent.resolve()))
+    return module
 
 
 def _named(module: ModuleType, base: type) -> dict[str, type[Any]]:
@@ -115,7 +171,7 @@ def place(error: BaseException, module: str) -> str:
     if lines:
         return lines[-1]
     try:
-        spec = find_spec(module)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
     return module if spec is None or spec.origin is None else spec.origin
@@ -127,14 +183,17 @@ def find(package: str, base: type, name: str, key: str, hint: Callable[[str], st
     hint: of an unknown name, for the error in place of the nearest name; empty: none.
     The classes of other names are not imported: a run uses one of each kind, and each file takes time to import.
     """
-    if (read := _read_class(package, base, name, tuple(importlib.import_module(package).__path__))) is not None:
+    folders = tuple(importlib.import_module(package).__path__)
+    if not plugin_files() and (read := _read_class(package, base, name, folders)) is not None:
         return read
     known = classes(package, base)
     if name not in known and name in broken(package):
         raise UsageError(f"{key}: {name!r} cannot be loaded: {broken(package)[name]}; correct it there")
     if name not in known:
-        own = f"; {name}.py is in this folder, but not in an installed package: pip install -e ." \
-            if os.path.isfile(f"{name}.py") else ""
-        raise UsageError(f"{key}: there is no {name!r}{hint(name) or did_you_mean(name, known)}; there are: "
-                         f"{', '.join(known)}{own}")
+        near, own = hint(name) or did_you_mean(name, known), ""
+        if package in EXTENDED and os.path.isfile(f"{name}.py"):
+            own = f"; {name}.py is in this folder: set {PLUGINS}={name}.py, or install its package"
+        elif package in EXTENDED and not near:
+            own = f"; for one of your own set {PLUGINS} to its file"
+        raise UsageError(f"{key}: there is no {name!r}{near}; there are: {', '.join(known)}{own}")
     return known[name]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pydantic import create_model
 
 from embtrain.common.config import Layer, Section, build, read_yaml
-from embtrain.common.errors import DataError, EmbtrainError, UsageError
-from embtrain.common.registry import place
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.registry import import_file
 from embtrain.common.terminal import plain
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
@@ -49,32 +46,12 @@ def read_cases(path: Path, deterministic: bool = False) -> list[SourceCase]:
         return [_strategy_case(path)]
     if path.suffix != ".py":
         raise UsageError(f"{path}: is neither Python nor YAML; give the file of a source (.py) or strategy (.yaml)")
-    sources = [value for value in vars(_import(path)).values() if isinstance(value, type)
+    sources = [value for value in vars(import_file(path, MODULE)).values() if isinstance(value, type)
                and issubclass(value, NegativeSource) and value.__module__ == MODULE and "name" in vars(value)]
     if not sources:
         raise DataError(f"{path}: contains no source; derive a class from embtrain.negatives.base.NegativeSource and "
                         "give it a name")
     return [SourceCase(source, {}, deterministic) for source in sources]
-
-
-def _import(path: Path) -> ModuleType:
-    """Import a file, with its folder on the path as for a script. DataError names the line of an error."""
-    spec = importlib.util.spec_from_file_location(MODULE, path)
-    if spec is None or spec.loader is None:
-        raise DataError(f"{path}: cannot be imported; give a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE] = module                     # dataclasses of the file look their module up
-    sys.path.insert(0, str(path.parent.resolve()))
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
-        where = place(error, MODULE)
-        raise DataError(f"{path if where == MODULE else where}: {kind}{getattr(error, 'msg', None) or error}; correct "
-                        "it there") from error
-    finally:
-        sys.path.remove(str(path.parent.resolve()))
-    return module
 
 
 def _strategy_case(path: Path) -> SourceCase:

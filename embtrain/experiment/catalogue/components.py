@@ -7,6 +7,7 @@ import importlib.metadata
 from pathlib import Path
 
 import embtrain
+from embtrain.common import registry
 
 KINDS = {"models": "models", "sources": "negatives", "losses": "losses"}  # kind -> package of embtrain
 _NAMED = "\n    name"  # in every file that defines a component
@@ -15,11 +16,12 @@ _NAMED = "\n    name"  # in every file that defines a component
 def about_components(kind: str) -> dict[str, str]:
     """Return {name: first line of its module} of every component of a kind, sorted by name.
 
-    Components of other distributions are imported, because only an import shows whether they can be used.
+    Components of other distributions and of EMBTRAIN_PLUGINS are imported, because only an import shows whether they
+    can be used.
     """
     package = KINDS[kind]
-    about = None if importlib.metadata.entry_points(group=f"embtrain.{package}") else \
-        _read(Path(embtrain.__file__).parent / package)
+    is_extended = importlib.metadata.entry_points(group=f"embtrain.{package}") or registry.plugin_files()
+    about = None if is_extended else _read(Path(embtrain.__file__).parent / package)
     if about is None:
         # Lazy, because it imports PyTorch: needed only for other distributions, and to report a file that is damaged.
         from embtrain.experiment.catalogue import combinations

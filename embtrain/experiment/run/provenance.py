@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import embtrain
-from embtrain.common import machine
+from embtrain.common import machine, registry
 from embtrain.common.config.layers import printable
 from embtrain.common.files import read_json, write_json
 from embtrain.common.shipped import benchmark_label
@@ -75,8 +75,10 @@ def commit() -> str | None:
 
 @functools.cache  # a process runs the code that it has imported, and a search describes many runs
 def code_sha256() -> str:
-    """One hash over the package's Python files, so that a changed checkout can be recognized."""
+    """One hash over the Python files of the package and of EMBTRAIN_PLUGINS, so that changed code can be recognized."""
     root, digest = Path(embtrain.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in registry.plugin_files():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

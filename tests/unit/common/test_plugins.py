@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from embtrain.common import registry
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec
-from embtrain.experiment.catalogue import listing
+from embtrain.experiment.catalogue import components, listing
+from embtrain.experiment.run import provenance
 from embtrain.losses import base as losses
 from embtrain.negatives import base as negatives
 
@@ -58,12 +59,12 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         path = tmp_path / "mine_noise.py"
         path.write_text(text)
         importlib.invalidate_caches()
-        registry.classes.cache_clear()
+        registry.cached_classes.cache_clear()
         return path
     yield write
     monkeypatch.undo()
     sys.modules.pop("mine_noise", None)
-    registry.classes.cache_clear()
+    registry.cached_classes.cache_clear()
 
 
 def _draw(k: int = 4) -> None:
@@ -73,13 +74,57 @@ def _draw(k: int = 4) -> None:
 
 def test_a_file_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    hint = r"; mine\.py is in this folder, but not in an installed package: pip install -e \.$"
+    hint = r"; mine\.py is in this folder: set EMBTRAIN_PLUGINS=mine\.py, or install its package$"
     for written in (False, True):
         if written:
             Path("mine.py").write_text(SOURCE)
         with pytest.raises(UsageError, match=r"there is no 'mine'") as wrong:
             negatives.find("mine")
         assert (re.search(hint, str(wrong.value)) is not None) == written
+
+
+@pytest.fixture
+def plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Writes a file and names it in EMBTRAIN_PLUGINS."""
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(text)
+        monkeypatch.setenv("EMBTRAIN_PLUGINS", str(path))
+        return path
+    return write
+
+
+def test_a_file_of_the_user_adds_components(plug_in: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+                                            ) -> None:
+    with pytest.raises(UsageError, match=r"there is no 'mine'.*; for one of your own set EMBTRAIN_PLUGINS to its file"):
+        negatives.find("mine")
+    before = provenance.code_sha256.__wrapped__()
+    path = plug_in("sources.py", SOURCE)                      # found although the name was unknown before
+    _draw()
+    assert negatives.find("mine").__name__ == "Mine" and negatives.find("unigram").__module__.endswith("unigram")
+    assert "mine" in components.about_components("sources") and "mine" not in losses.names()
+    assert provenance.code_sha256.__wrapped__() != before
+    path.write_text(path.read_text() + "# changed\n")
+    changed = provenance.code_sha256.__wrapped__()
+    path.write_text(path.read_text() + "# again\n")
+    assert provenance.code_sha256.__wrapped__() != changed
+    monkeypatch.delenv("EMBTRAIN_PLUGINS")
+    assert "mine" not in negatives.names()
+
+
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("taken.py", SOURCE.replace('"mine"', '"unigram"'), r"taken\.py: 'unigram' is also the name of another component"),
+    ("fails.py", "x = 1\n1 / 0\n", r"fails\.py:2: ZeroDivisionError: division by zero; correct it there"),
+    ("cut.py", "def f(:\n", r"cut\.py:1: SyntaxError: .*; correct it there"),
+    ("quits.py", "raise SystemExit(7)\n", r"quits\.py:1: SystemExit: 7; correct it there"),
+    ("notes.txt", SOURCE, r"EMBTRAIN_PLUGINS: .*notes\.txt: is not a Python file; give the files of your components")])
+def test_a_wrong_file_of_the_user_is_one_line(plug_in: Callable[[str, str], Path], name: str, text: str, message: str
+                                              ) -> None:
+    plug_in(name, text)
+    for _ in range(2):                                        # an error is not cached as a result
+        with pytest.raises(DataError, match=message) as wrong:
+            negatives.find("unigram")
+        assert "\n" not in str(wrong.value)
 
 
 def test_a_correct_source_has_no_error(make: Make) -> None:

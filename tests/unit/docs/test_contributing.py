@@ -43,7 +43,7 @@ def put(name: str, folder: Path) -> Path:
 
 
 def forget(*names: str) -> None:
-    registry.classes.cache_clear()
+    registry.cached_classes.cache_clear()
     for name in names:
         sys.modules.pop(name, None)
 

@@ -67,7 +67,7 @@ def clean_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     modules = set(sys.modules)
     yield
-    registry.classes.cache_clear()
+    registry.cached_classes.cache_clear()
     for name in set(sys.modules) - modules:
         if "site-packages" not in str(getattr(sys.modules[name], "__file__", "site-packages")) and "." not in name:
             sys.modules.pop(name)
