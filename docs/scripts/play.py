@@ -130,7 +130,7 @@ def install(folder: Path) -> None:
     (info / "entry_points.txt").write_text("".join(points), encoding="utf-8")
     sys.path.insert(0, str(folder.resolve()))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder.resolve()), os.environ.get("PYTHONPATH")]))
-    registry.classes.cache_clear()
+    registry.cached_classes.cache_clear()
 
 
 def timeless(printed: str) -> str:
