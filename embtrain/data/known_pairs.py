@@ -74,7 +74,7 @@ class KnownPairs:
                 n_both = 2 * len(merged) - int((merged // v == merged % v).sum()) if len(merged) else 0
                 if max_bytes is not None and 8 * n_both > max_bytes:
                     raise ResourceError(f"the set of observed pairs takes more than {max_bytes:,} bytes; raise "
-                                        "text.min_count, or set negatives.filter: target")
+                                        f"{config.section}.min_count, or set negatives.filter: target")
         mirrored = merged % max(v, 1) * v + merged // max(v, 1)
         return cls.from_keys(torch.from_numpy(distinct(np.concatenate([merged, mirrored]))), v)
 

@@ -242,11 +242,12 @@ def _arrange(read: Encoded, config: WindowsConfig, out: AppendableArray, earlier
     for s, e in slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
         seen, times = np.unique(read.ids[read.sequence[s]:read.sequence[e]], return_counts=True)
         counts[seen] -= times
-    vocabulary, new_ids = build_vocabulary(read.words, counts, config.min_count, config.max_size) if earlier is None \
-        else extend_vocabulary(earlier, read.words, counts, config.min_count, config.max_size)
+    vocabulary, new_ids = build_vocabulary(read.words, counts, config.min_count, config.max_size, config.section) \
+        if earlier is None else extend_vocabulary(earlier, read.words, counts, config.min_count, config.max_size)
     if not counts[new_ids >= 0].any():
-        raise DataError(f"text.min_count: the {int(counts.sum()):,} tokens of the training text contain no word of the "
-                        f"earlier vocabulary, and no new word {config.min_count} times; lower it, or give more text")
+        raise DataError(f"{config.section}.min_count: the {int(counts.sum()):,} tokens of the training text contain no "
+                        f"word of the earlier vocabulary, and no new word {config.min_count} times; lower it, or give "
+                        "more text")
     sequence, document = gather(read.ids, read.sequence, units, part, new_ids, out)
     first_valid, first_test = _part_offsets(part)
     total = int(counts.sum()) + (0 if earlier is None else int(earlier.counts.sum()))

@@ -59,7 +59,7 @@ def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
         part = draw_parts(len(units) - 1, config)
         return HeldOut(units, part, missing_split_reason(len(part), config), excess_line(np.diff(units), part, config))
     if not (part_by_file == 0).any():
-        raise DataError("text: every file is held out by its name; set a training file (files.train)")
+        raise DataError(f"{config.section}.files.train: every file is held out by its name; set a training file")
     shares = config.model_copy(update={name: 0.0 for part, name in ((1, "valid"), (2, "test"))
                                        if (part_by_file == part).any()})
     units = holdout_units(read.sequence, read.document, shares)
@@ -99,8 +99,8 @@ def draw_parts(n: int, config: PartsConfig) -> np.ndarray:
     order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
     sizes = [max(1, round(share * n)) if share > 0 else 0 for share in shares]
     if sum(sizes) >= n:
-        raise DataError(f"valid, test: shares of {config.valid:g} and {config.test:g} of {n} documents leave none for "
-                        "training; lower them")
+        raise DataError(f"{config.section}.valid, {config.section}.test: shares of {config.valid:g} and "
+                        f"{config.test:g} of {n} documents leave none for training; lower them")
     for number, size in enumerate(sizes, 1):
         part[order[taken:taken + size]] = number
         taken += size

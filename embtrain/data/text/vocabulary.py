@@ -70,20 +70,20 @@ class Vocabulary:
         return cls(words, np.array(counts, dtype=np.int64), None)
 
 
-def build_vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_size: int | None
+def build_vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_size: int | None, section: str = "text"
                      ) -> tuple[Vocabulary, np.ndarray]:
     """Give an id to the words that occur at least `min_count` times, the `max_size` most frequent of them at most.
 
     words: the W distinct words of a corpus. counts: (W,) occurrences in the training text; a word that occurs only in
-    held-out text has 0 and gets no id. max_size: None for no limit. Returns the vocabulary and the id of each of the W
-    words, (W,) int32, -1 for none. Raises DataError if no word is left.
+    held-out text has 0 and gets no id. max_size: None for no limit. section: of the settings, for errors. Returns the
+    vocabulary and the id of each of the W words, (W,) int32, -1 for none. Raises DataError if no word is left.
     """
     frequent = np.flatnonzero(counts >= max(min_count, 1))
     by_word = np.array(sorted(frequent.tolist(), key=words.__getitem__), dtype=np.int64)
     kept = by_word[np.argsort(-counts[by_word], kind="stable")][:max_size]  # equal counts by code point
     total = int(counts.sum())
     if not len(kept):
-        raise DataError(f"text.min_count: no word occurs {min_count} times in the training text ({total:,} "
+        raise DataError(f"{section}.min_count: no word occurs {min_count} times in the training text ({total:,} "
                         "tokens); lower it")
     new_ids = np.full(len(words), -1, dtype=np.int32)
     new_ids[kept] = np.arange(len(kept), dtype=np.int32)

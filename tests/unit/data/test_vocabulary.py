@@ -32,8 +32,8 @@ def test_words_that_never_occur_have_no_id() -> None:
 
 
 def test_empty_vocabulary_is_an_error() -> None:
-    with pytest.raises(DataError, match=r"text\.min_count: no word occurs 10 times"):
-        build_vocabulary(WORDS, COUNTS, 10, None)
+    with pytest.raises(DataError, match=r"^walks\.min_count: no word occurs 10 times in .* \(28 tokens\)"):
+        build_vocabulary(WORDS, COUNTS, 10, None, "walks")
 
 
 @given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 4)), min_size=1,
