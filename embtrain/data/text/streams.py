@@ -43,6 +43,8 @@ class LanguageConfig(ReadingConfig):
 
     section: ClassVar[str] = "language"
     lower: bool = Field(False, description="fold the text to lower case")
+    max_size: int | None = Field(
+        None, ge=3, description="maximum vocabulary size, <unk> and <eos> included; null: no limit")
     min_count: int | None = Field(
         None, ge=1, description=(
             "minimum count in the training text; rarer words become <unk>; null: 2, or 1 if the recipe "
@@ -63,7 +65,8 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
          recipe_parts: CorpusParts | None = None, parts_by_name: bool = True) -> Corpus:
     """Load the corpus at `where` with its <eos> and <unk>, in the order train, valid, test.
 
-    recipe_parts, parts_by_name: as in corpus.plan_reading. Raises as corpus.load.
+    recipe_parts, parts_by_name: as in corpus.plan_reading. Raises as corpus.load, also if only <eos> and <unk> would
+    have an id.
     """
     min_count = config.min_count or 2
     settings_read, read = corpus.plan_reading(where, reader, config, NO_LIMIT, cache, name, recipe_parts, parts_by_name)
@@ -78,7 +81,7 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     words = [*encoded.words, *(word for word in (EOS, UNKNOWN) if word not in encoded.words)]
     ids_with_ends, sequence, units = _insert_ends(encoded, units, words.index(EOS))
     counts = np.bincount(ids_with_ends[np.repeat(part == 0, np.diff(units))], minlength=len(words))
-    vocabulary, new_ids, rare = _vocabulary(words, counts, min_count, config.max_size)
+    vocabulary, new_ids, rare = _vocabulary(words, counts, min_count, config)
     out = AppendableArray()
     sequence, document = corpus.gather(ids_with_ends, sequence, units, part, new_ids, out)
     ids, (n_train, n_valid) = out.array(), np.bincount(part, minlength=3).tolist()[:2]
@@ -104,20 +107,20 @@ def _insert_ends(encoded: Encoded, units: np.ndarray, eos: int) -> tuple[np.ndar
     return np.insert(np.asarray(encoded.ids), encoded.sequence[1:], eos), moved(encoded.sequence), moved(units)
 
 
-def _vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_size: int | None
+def _vocabulary(words: list[str], counts: np.ndarray, min_count: int, config: LanguageConfig
                 ) -> tuple[Vocabulary, np.ndarray, int]:
     """Return the vocabulary, the new id of each word (-1: dropped), and the count of words that became <unk>.
 
     The count is of occurrences in the training text.
     """
-    eos, unknown = words.index(EOS), words.index(UNKNOWN)
-    ranked_counts = counts.copy()
-    ranked_counts[eos], ranked_counts[unknown] = np.iinfo(np.int64).max, 0     # <eos> always has an id
-    rare = build_vocabulary(words, ranked_counts, min_count, None if max_size is None else max_size - 1)[1] < 0
-    rare[unknown] = False
+    unknown, added = words.index(UNKNOWN), [words.index(EOS), words.index(UNKNOWN)]
+    text_counts, most = counts.copy(), None if config.max_size is None else config.max_size - len(added)
+    text_counts[added] = 0                                                # their ids need no min_count
+    rare = build_vocabulary(words, text_counts, min_count, most, config.section)[1] < 0
+    rare[added] = False
     became, counts = int(counts[rare].sum()), np.where(rare, 0, counts)
     counts[unknown] += became
-    vocabulary, new_ids = build_vocabulary(words, counts, 1, None)
+    vocabulary, new_ids = build_vocabulary(words, counts, 1, None, config.section)
     new_ids[rare] = new_ids[unknown]
     return vocabulary, new_ids, became
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
@@ -58,13 +59,28 @@ def test_unknown_marks_in_the_text_are_the_same_word(tmp_path: Path) -> None:
     assert sorted(got.vocabulary.words) == sorted({"a", UNKNOWN, EOS})
 
 
-@pytest.mark.parametrize("most", [2, 3, 4, 5, 9])
+@pytest.mark.parametrize("most", [3, 4, 5, 9])
 def test_vocabulary_limit_keeps_the_most_frequent(tmp_path: Path, most: int) -> None:
     put(tmp_path, a="a a a a b b b c c d\n")
     got = load([tmp_path], "tokens", ALL.model_copy(update={"max_size": most, "min_count": 1}), None, "t")
-    kept = {2: "", 3: "a", 4: "ab", 5: "abc", 9: "abcd"}[most]
+    kept = {3: "a", 4: "ab", 5: "abc", 9: "abcd"}[most]
     assert words(got) == [*(w if w in kept else UNKNOWN for w in "aaaabbbccd"), EOS]
     assert len(got.vocabulary) <= most
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_vocabulary_without_room_for_a_word_is_refused(most: int) -> None:
+    with pytest.raises(ValidationError, match=r"max_size\n +Input should be greater than or equal to 3"):
+        LanguageConfig(max_size=most)
+
+
+def test_a_text_whose_words_all_become_unknown_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, a=f"a a a {UNKNOWN} b b c\nd {EOS}\n")
+    with pytest.raises(DataError) as error:
+        load([tmp_path], "tokens", ALL.model_copy(update={"min_count": 4}), None, "t")
+    assert str(error.value) == "language.min_count: no word occurs 4 times in the training text (7 tokens); lower it"
+    got = load([tmp_path], "tokens", ALL.model_copy(update={"min_count": 3, "max_size": 3}), None, "t")
+    assert sorted(got.vocabulary.words) == sorted(["a", UNKNOWN, EOS])
 
 
 def test_vocabulary_is_that_of_training_and_other_words_are_unknown(
