@@ -31,7 +31,7 @@ from embtrain.data.storage import npy
 from embtrain.data.storage.folders import retry_if_deleted
 from embtrain.data.storage.known_files import is_settled, times_and_inode
 
-LAYOUT = 3                  # incremented if the meaning of the files changes: older folders are then rebuilt
+LAYOUT = 4                  # incremented if the meaning of the files changes: older folders are then rebuilt
 MAX_FULL_HASH = 128 << 20   # bytes; a larger file is hashed in blocks
 MAX_MANIFEST = 1 << 20      # bytes
 BLOCKS, BLOCK = 1024, 1 << 16

@@ -165,8 +165,10 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
                 **({"parts": held_out_parts} if (held_out_parts := files.held_out()) else {})}
 
     def read(out: AppendableArray) -> Encoded:
-        reading = read_text(files, config.rules(kind, max_sequence), settings, folder, config.workers, out)
-        encoded = reading.encoded
+        reading_rules = config.rules(kind, max_sequence)
+        reading = read_text(files, reading_rules, settings, folder, config.workers, out)
+        facts = {**reading.encoded.facts, "splitting": reading_rules.splitting(reading.tally)}
+        encoded = replace(reading.encoded, facts=facts)
         findings = [*remarks.finding_lines(reading.tally, config.section, config.field, config.tokenizer == "auto")]
         left_out = remarks.left_out_line(str(where[0]), encoded.facts, config.section,
                                          (config.token_min, config.token_max))

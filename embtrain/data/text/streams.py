@@ -96,7 +96,7 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
                                       if n in encoded.facts}
     counts_by_name |= {"tokens": len(ids_with_ends), "words": len(vocabulary), "kept": len(ids), "became_unknown": rare}
     identity = {"name": name, "sha256": settings_read["content"], "settings": settings, "files": files,
-                "counts": counts_by_name}
+                "counts": counts_by_name, "splitting": encoded.facts["splitting"]}
     return Corpus(ids, sequence, document, vocabulary, identity, (n_train, n_train + n_valid))
 
 

@@ -1,25 +1,21 @@
 """Predicts the next words of a language model, by P(w | context) if the loss estimates it, else by score.
 
-A context starts after an end of text and is tokenized like the training text. Words that are not in the vocabulary
-become <unk>, and the note lists them.
+A context starts after an end of text and is tokenized like the training text, by query_words.py. Words that are not in
+the vocabulary become <unk>, and the note lists them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 
-from embtrain.common.errors import DataError
-from embtrain.data.text.readers import Reader
 from embtrain.data.text.streams import UNKNOWN, LanguageBatch
-from embtrain.data.text.tokenize import Splitter, make_splitter
 from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Prediction, UnknownName
+from embtrain.experiment.prediction.query_words import QueryWords
 from embtrain.experiment.tasks.language import LanguageTask
-
-_OF_READER: dict[str, Reader] = {"auto": "text"}
 
 
 class ContextQuery(NamedTuple):
@@ -37,15 +33,9 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
     query_form = "the words of a context (in a file: one context a line)"
 
     @cached_property
-    def tokens(self) -> Splitter:
-        settings: dict[str, Any] = cast(LanguageTask, self.components.task).identity.get("settings", {})
-        try:
-            reader = settings["reader"]
-            return make_splitter(settings["tokenizer"], _OF_READER.get(reader, reader), settings["lower"],
-                             settings["token_min"], settings["token_max"])
-        except (KeyError, TypeError) as error:
-            raise DataError(f"identity.json of the run does not contain how text is split into words ({error}); "
-                            "restore the file that training wrote") from error
+    def query_words(self) -> QueryWords:
+        task = cast(LanguageTask, self.components.task)
+        return QueryWords(task.identity, task.section)
 
     def split(self, words: Sequence[str]) -> list[list[str]]:
         words = words[:-1] if words and words[-1] == OPEN else words
@@ -53,7 +43,7 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
 
     def parse(self, fields: Sequence[str]) -> ContextQuery:
         index = cast(LanguageTask, self.components.task).corpus.vocabulary.index
-        words = self.tokens.tokens(fields[0])
+        words = self.query_words.split(fields[0])
         lacking = [word for word in words if word not in index]
         if lacking and UNKNOWN not in index:
             raise UnknownName("word", lacking[0], index)

@@ -18,6 +18,7 @@ class Tally:
     pages: int = 0                  # pages of a MediaWiki dump that are too short or no articles
     tokenised: tuple[str, str] | None = None           # a tokenised stream, and a mark in it
     joined: tuple[str, detect.Subwords] | None = None  # the first stream whose subwords were joined, and their sign
+    readers: tuple[str, ...] = ()                      # of the documents, each once, in the order of the text
     tagged: tuple[str, str] | None = None              # the first stream of text with a few tags, and one of them
 
     def add(self, where: str, replaced: int, nul: int) -> None:
@@ -29,6 +30,11 @@ class Tally:
         """Count a skipped page of the dump `where`."""
         self.pages, self.where = self.pages + 1, self.where or where
 
+    def add_reader(self, kind: str) -> None:
+        """Add the reader of a document, which is not auto."""
+        if kind not in self.readers:
+            self.readers = (*self.readers, kind)
+
     def merge(self, other: Tally) -> None:
         """Add what was found in the text that follows."""
         self.where = self.where or other.where
@@ -37,11 +43,14 @@ class Tally:
             self.pages + other.pages)
         self.tokenised, self.joined, self.tagged = (
             self.tokenised or other.tokenised, self.joined or other.joined, self.tagged or other.tagged)
+        for kind in other.readers:
+            self.add_reader(kind)
 
     def clear(self) -> None:
         """Reset all counts and findings."""
         self.replaced, self.nul, self.where, self.missing, self.pages = 0, 0, "", 0, 0
         self.tokenised = self.joined = self.tagged = None
+        self.readers = ()
 
 
 @dataclass(frozen=True)

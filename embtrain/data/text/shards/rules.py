@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,6 +36,14 @@ class ReadingRules:
         """Return the splitter for documents of one kind."""
         return make_splitter(self.tokenizer, kind, self.lower, self.token_min, self.token_max)
 
+    def splitting(self, tally: Tally) -> dict[str, Any]:
+        """Return how documents were split, where `auto` decided: `tokenizers`, the first first, and `subwords`.
+
+        subwords: the sign of subwords that were joined; None if there were none.
+        """
+        tokenizers = dict.fromkeys(self.splitter(cast(Reader, kind)).name for kind in tally.readers)
+        return {"tokenizers": [*tokenizers], "subwords": tally.joined and tally.joined[1]}
+
 
 @dataclass
 class Reading:
@@ -59,6 +68,7 @@ def encode_documents(read: Callable[[Tally], Iterator[TextDocument]], rules: Rea
         part.clear()
         for document in read(tally):
             part.append(PARTS.index(document.part))
+            tally.add_reader(document.kind)
             yield document
 
     result = None

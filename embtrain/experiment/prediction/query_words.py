@@ -1,0 +1,58 @@
+"""Splits a query into words as training split its text."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from embtrain.common.errors import DataError
+from embtrain.data.formats.detect import Subwords
+from embtrain.data.formats.subwords import join_subwords
+from embtrain.data.text.readers import Reader
+from embtrain.data.text.tokenize import Splitter, Tokenizer, make_splitter
+
+_log = logging.getLogger("embtrain")
+
+
+class QueryWords:
+    """The tokenizer of a run, with its subword sign."""
+
+    def __init__(self, identity: Mapping[str, Any], section: str):
+        """identity: of the corpus. section: of the settings, for warnings.
+
+        Logs a warning if the identity does not contain which tokenizer `auto` selected, or if it contains several.
+        Raises DataError if it contains no tokenizer.
+        """
+        try:
+            settings, splitting = identity["settings"], identity.get("splitting")
+            reader, tokenizers = settings["reader"], [settings["tokenizer"]]
+            if splitting is not None:
+                tokenizers = splitting["tokenizers"]
+            elif tokenizers == [reader] == ["auto"]:
+                _log.warning("predict: identity.json of the run does not contain which tokenizer %s.tokenizer=auto "
+                             "selected; the query is split by words; if the text is tokenized or a dump, train again",
+                             section)
+            self._splitter = _make_splitter(tokenizers[0], reader, settings)
+            self._sign: Subwords | None = splitting and splitting["subwords"]
+        except (LookupError, TypeError, AttributeError) as error:
+            raise DataError(f"identity.json of the run does not contain how text is split into words ({error}); "
+                            "restore the file that training wrote") from error
+        if self._sign not in (None, *get_args(Subwords)):
+            raise DataError(f"identity.json of the run: corpus.splitting.subwords: {str(self._sign)[:20]!r} is not one "
+                            f"of {', '.join(get_args(Subwords))}; restore the file that training wrote")
+        if len(tokenizers) > 1:
+            _log.warning("predict: training split some documents by %s; the query is split by %s, that of the first "
+                         "document; set %s.tokenizer and train again to split all of them by one",
+                         " and some by ".join(tokenizers), tokenizers[0], section)
+
+    def split(self, text: str) -> list[str]:
+        """Return the words of a query; subwords are joined if training joined them."""
+        if self._sign is not None and self._sign in text:
+            text = "".join(join_subwords([text], self._sign))
+        return self._splitter.tokens(text)
+
+
+def _make_splitter(tokenizer: Tokenizer, reader: Reader, settings: Mapping[str, Any]) -> Splitter:
+    return make_splitter(tokenizer, "text" if reader == "auto" else reader, settings["lower"], settings["token_min"],
+                         settings["token_max"])
