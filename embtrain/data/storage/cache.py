@@ -1,7 +1,7 @@
 """Cached arrays: a folder is verified when it is opened, and rebuilt if it is damaged or of another layout.
 
-A cached text is ids.npy sequence.npy document.npy counts.npy part.npy words.txt facts.json. manifest.json is written
-last and lists the bytes and the hash of each file. A folder whose manifest, sizes or hashes do not agree is not
+A cached text is ids.npy sequence.npy document.npy counts.npy part.npy pairs.npy words.txt facts.json. manifest.json is
+written last and lists the bytes and the hash of each file. A folder whose manifest, sizes or hashes do not agree is not
 trusted. A file that still has the times and the inode of the manifest is not hashed again. One over 128 MiB is hashed
 over 1,024 evenly spaced blocks, so that opening a copied cache stays quick. Named arrays are stored in
 arrays.safetensors.
@@ -31,12 +31,12 @@ from embtrain.data.storage import npy
 from embtrain.data.storage.folders import retry_if_deleted
 from embtrain.data.storage.known_files import is_settled, times_and_inode
 
-LAYOUT = 4                  # incremented if the meaning of the files changes: older folders are then rebuilt
+LAYOUT = 5                  # incremented if the meaning of the files changes: older folders are then rebuilt
 MAX_FULL_HASH = 128 << 20   # bytes; a larger file is hashed in blocks
 MAX_MANIFEST = 1 << 20      # bytes
 BLOCKS, BLOCK = 1024, 1 << 16
 CHUNK = 1 << 18             # bytes that are hashed at once
-_SMALL = ("sequence", "document", "counts", "part")         # arrays of a text in addition to its ids
+_SMALL = ("sequence", "document", "counts", "part", "pairs")  # arrays of a text in addition to its ids
 _WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
 _log = logging.getLogger("embtrain")
 
@@ -54,11 +54,14 @@ class Encoded:
     warnings: tuple[str, ...] = ()  # logged each time the text is read
     part: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))  # (D,) 0 train, 1 valid, 2 test, by the
                                                                            # files; empty: all are for training
+    pairs: np.ndarray = field(default_factory=lambda: np.zeros((0, 3), np.int32))  # (J, 3) pass, first and second word
+                                                                                   # of each pair joined into a phrase
 
     def fits(self) -> bool:
         """Return whether dtypes, offsets and counts are consistent with the ids."""
         n, v = len(self.ids), len(self.words)
         return (self.ids.dtype == np.int32 and len(self.counts) == v
+                and self.pairs.dtype == np.int32 and self.pairs.shape[1:] == (3,)
                 and self.part.dtype == np.int8 and len(self.part) in (0, len(self.document) - 1)
                 and all(x.dtype == np.int64 and x.ndim == 1 and len(x) > 0 and x[0] == 0 and x[-1] == n
                         and bool((np.diff(x) >= 0).all()) for x in (self.sequence, self.document)))
@@ -239,14 +242,14 @@ def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
         return None
     try:
         ids = npy.load(folder / "ids.npy", "r")
-        sequence, document, counts, part = (npy.load(folder / f"{name}.npy") for name in _SMALL)
+        sequence, document, counts, part, pairs = (npy.load(folder / f"{name}.npy") for name in _SMALL)
         facts = read_json(folder / _FACTS)
         warnings = tuple(str(line) for line in facts.pop("warnings", ()))
         lines = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass")
         words = lines.split("\n") if lines else []            # a shard may have no words
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # errors of a damaged array
         return None
-    encoded = Encoded(ids, sequence, document, counts, words, facts, warnings, part)
+    encoded = Encoded(ids, sequence, document, counts, words, facts, warnings, part, pairs)
     return encoded if encoded.fits() else None
 
 

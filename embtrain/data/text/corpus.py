@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -100,6 +100,8 @@ class Corpus:
     vocabulary: Vocabulary                 # of the training documents
     identity: dict[str, Any]               # name, sha256 of the content, settings, counts
     parts: tuple[int, int] | None = None   # index of the first valid and the first test document
+    phrases: Sequence[Collection[tuple[str, str]]] | None = ()  # of a language model: the pairs that each pass joins;
+                                                                # None: not known
 
     def __len__(self) -> int:
         return len(self.ids)

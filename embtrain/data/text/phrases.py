@@ -5,12 +5,12 @@
 Two neighbours of a sequence become one token if their score is above phrase_threshold; the text is read from left to
 right, and a token belongs to one phrase. A second pass joins phrases of up to four words. Words and pairs are counted
 in the training text alone, so the held-out documents are chosen before the first pass, by the same rule as without
-phrases. Each pass is cached.
+phrases. Each pass is cached, with the pairs that it joins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,26 @@ def join_phrases(settings: dict[str, Any], read_encoded: Callable[[], Encoded], 
     return settings, read_encoded
 
 
+def phrase_pairs(encoded: Encoded, n_passes: int) -> list[set[tuple[str, str]]]:
+    """Return the pairs of words that each pass over a text joins."""
+    passes: list[set[tuple[str, str]]] = [set() for _ in range(n_passes)]
+    for number, first, second in encoded.pairs.tolist():
+        passes[number - 1].add((encoded.words[first], encoded.words[second]))
+    return passes
+
+
+def join_pairs(words: Sequence[str], passes: Sequence[Collection[tuple[str, str]]]) -> list[str]:
+    """Join the phrases of a sequence of words. passes: pairs from `phrase_pairs`."""
+    joined = list(words)
+    for pairs in passes:
+        unjoined, joined, i = joined, [], 0
+        while i < len(unjoined):
+            n = 2 if tuple(unjoined[i:i + 2]) in pairs else 1
+            joined.append(DELIMITER.join(unjoined[i:i + n]))
+            i += n
+    return joined
+
+
 def _join_once(read_encoded: Callable[[], Encoded], config: PhrasesConfig, name: str, number: int, out: AppendableArray
                ) -> Encoded:
     read = read_encoded()
@@ -88,15 +108,16 @@ def _join_once(read_encoded: Callable[[], Encoded], config: PhrasesConfig, name:
     line = _line(f"{name}: {config.section}.phrases: pass {number}", words.list, n_joined,
                  _dropped(phrases, counted, config))
     excess = [held.excess] if held.excess else []  # reported here, since later steps do not draw the parts again
+    pairs = np.array([(number, *pair) for pair in sorted(words.pairs)], np.int32).reshape(-1, 3)
     return Encoded(out.array(), ends, units, counts, words.list, facts, (*read.warnings, *excess, line),
-                   held.part if held.part.any() else held.part[:0])
+                   held.part if held.part.any() else held.part[:0], np.concatenate([read.pairs, pairs]))
 
 
 class _Words:
-    """The words of a text, and the ids of phrases that are joined."""
+    """The words of a text, the ids of phrases that are joined, and the ids of their two words."""
 
     def __init__(self, words: list[str]):
-        self.list = list(words)
+        self.list, self.pairs = list(words), set[tuple[int, int]]()
         self._index = {word: i for i, word in enumerate(words)}
 
     def number(self, word: str) -> int:
@@ -139,6 +160,7 @@ def _join(ids: np.ndarray, offsets: np.ndarray, phrases: Phrases, words: _Words
         token, score = phrases.score_candidate(words.list[a], words.list[b], [])
         if score is not None:
             phrase[i] = words.number(token)
+            words.pairs.add((a, b))
     joined = np.append(phrase[pair], np.int32(-1))                         # (n,)  of each token and its successor
     joined[offsets[1:] - 1] = -1                                           # the last token of a sequence
     # Of consecutive pairs that could be joined, every second one is: the first takes both of its tokens.

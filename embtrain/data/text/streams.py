@@ -29,7 +29,7 @@ from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig
 from embtrain.data.text.holdout import choose_held_out, split_warnings
-from embtrain.data.text.phrases import join_phrases
+from embtrain.data.text.phrases import join_phrases, phrase_pairs
 from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
 from embtrain.data.text.windows import WindowBatch
 
@@ -97,7 +97,8 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     counts_by_name |= {"tokens": len(ids_with_ends), "words": len(vocabulary), "kept": len(ids), "became_unknown": rare}
     identity = {"name": name, "sha256": settings_read["content"], "settings": settings, "files": files,
                 "counts": counts_by_name, "splitting": encoded.facts["splitting"]}
-    return Corpus(ids, sequence, document, vocabulary, identity, (n_train, n_train + n_valid))
+    return Corpus(ids, sequence, document, vocabulary, identity, (n_train, n_train + n_valid),
+                  phrase_pairs(encoded, config.phrases))
 
 
 def _insert_ends(encoded: Encoded, units: np.ndarray, eos: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

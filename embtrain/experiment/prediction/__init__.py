@@ -6,5 +6,5 @@
     language.py     next words                         labels.py       labels of documents
     triples.py      link prediction                    pairs.py        hypernyms and hyponyms
     translation.py  translations of lines              translator.py   the same for a stream or a file
-    query_words.py  the words of a query, split like the training text
+    query_words.py  the words of a query, split and joined like the training text
 """

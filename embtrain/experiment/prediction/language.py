@@ -35,7 +35,7 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
     @cached_property
     def query_words(self) -> QueryWords:
         task = cast(LanguageTask, self.components.task)
-        return QueryWords(task.identity, task.section)
+        return QueryWords(task.identity, task.section, task.corpus.vocabulary.index, task.corpus.phrases)
 
     def split(self, words: Sequence[str]) -> list[list[str]]:
         words = words[:-1] if words and words[-1] == OPEN else words

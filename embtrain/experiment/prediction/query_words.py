@@ -1,14 +1,15 @@
-"""Splits a query into words as training split its text."""
+"""Splits a query into words, and joins its subwords and phrases, as training did with its text."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, get_args
 
 from embtrain.common.errors import DataError
 from embtrain.data.formats.detect import Subwords
 from embtrain.data.formats.subwords import join_subwords
+from embtrain.data.text.phrases import join_pairs
 from embtrain.data.text.readers import Reader
 from embtrain.data.text.tokenize import Splitter, Tokenizer, make_splitter
 
@@ -16,14 +17,19 @@ _log = logging.getLogger("embtrain")
 
 
 class QueryWords:
-    """The tokenizer of a run, with its subword sign."""
+    """The tokenizer of a run, with its subword sign and its phrases."""
 
-    def __init__(self, identity: Mapping[str, Any], section: str):
-        """identity: of the corpus. section: of the settings, for warnings.
+    def __init__(self, identity: Mapping[str, Any], section: str, vocabulary: Collection[str] = (),
+                 phrases: Sequence[Collection[tuple[str, str]]] | None = ()):
+        """identity: of the corpus. section: of the settings, for warnings. vocabulary: the words with an id.
 
-        Logs a warning if the identity does not contain which tokenizer `auto` selected, or if it contains several.
-        Raises DataError if it contains no tokenizer.
+        phrases: the pairs that each pass joins; None: not known. Logs a warning if they are not known, or if the
+        identity contains several tokenizers, or only `auto`. Raises DataError if it contains no tokenizer.
         """
+        self._vocabulary, self._phrases = vocabulary, phrases or ()
+        if phrases is None:
+            _log.warning("predict: corpus.safetensors of the run does not contain its phrases; write the phrases of a "
+                         "query as in vocabulary.txt, or train again")
         try:
             settings, splitting = identity["settings"], identity.get("splitting")
             reader, tokenizers = settings["reader"], [settings["tokenizer"]]
@@ -47,10 +53,16 @@ class QueryWords:
                          " and some by ".join(tokenizers), tokenizers[0], section)
 
     def split(self, text: str) -> list[str]:
-        """Return the words of a query; subwords are joined if training joined them."""
+        """Return the words of a query, with its subwords and phrases joined if training joined them.
+
+        A word between blanks that has an id is not split: <unk>, or a phrase.
+        """
         if self._sign is not None and self._sign in text:
             text = "".join(join_subwords([text], self._sign))
-        return self._splitter.tokens(text)
+        words = list[str]()
+        for word in text.split():
+            words += [word] if word in self._vocabulary else self._splitter.tokens(word)
+        return join_pairs(words, self._phrases)
 
 
 def _make_splitter(tokenizer: Tokenizer, reader: Reader, settings: Mapping[str, Any]) -> Splitter:

@@ -13,6 +13,8 @@ from torch import Tensor
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
+from embtrain.data.storage import stored_corpus
+from embtrain.data.storage.cache import pack_lines, unpack_lines
 from embtrain.data.text import corpus as text_corpus, streams as streams_of_text
 from embtrain.data.text.corpus import Corpus
 from embtrain.data.text.readers import Reader
@@ -31,6 +33,7 @@ from embtrain.train.engines.false_negatives import KnownPositives
 
 N_PROBE = 4096  # held-out words that are measured to estimate memory
 N_SHOWN = 6     # previous words in the text of a query
+PHRASES = "phrases"  # PHRASES/1 in corpus.safetensors: the pairs that the first pass joins, one a line
 
 
 class LanguageTask(Task):
@@ -94,8 +97,17 @@ class LanguageTask(Task):
         none, vocabulary = np.zeros(1, np.int64), Vocabulary.read(folder / "vocabulary.txt")
         if EOS not in vocabulary.index:
             raise DataError(f"{folder / 'vocabulary.txt'}: has no {EOS}; restore the file that training wrote")
-        return cls(settings, Corpus(np.zeros(0, np.int32), none, none, vocabulary, read_identity(folder), (0, 0)),
+        arrays, passes = stored_corpus.read(folder) or {}, cast(LanguageConfig, settings.data).phrases
+        names = [f"{PHRASES}/{number}" for number in range(1, passes + 1)]
+        phrases = [{line.partition(" ")[::2] for line in unpack_lines(arrays[name])} for name in names] \
+            if arrays.keys() >= set(names) else None                              # of an older run
+        identity = read_identity(folder)
+        return cls(settings, Corpus(np.zeros(0, np.int32), none, none, vocabulary, identity, (0, 0), phrases),
                    has_examples=False)
+
+    def stored_arrays(self) -> dict[str, np.ndarray]:
+        return {f"{PHRASES}/{number}": pack_lines(map(" ".join, sorted(pairs)))   # no word contains a blank
+                for number, pairs in enumerate(self.corpus.phrases or (), 1)}
 
     @classmethod
     def missing_split_reason(cls, settings: Settings, part: str) -> str:

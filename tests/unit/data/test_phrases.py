@@ -63,6 +63,10 @@ def test_joined_text_equals_gensims(tmp_path_factory: pytest.TempPathFactory, se
     assert lines_of(corpus) == expected
     counts = {word: sum(line.count(word) for line in expected) for line in expected for word in line}
     assert dict(zip(corpus.vocabulary.words, corpus.vocabulary.counts.tolist(), strict=True)) == counts
+    config = LanguageConfig.model_validate({**config_of(n, **keys).model_dump(include=set(LanguageConfig.model_fields)),
+                                            "streams": 1})
+    passes = streams.load([path], "auto", config, None, "t").phrases
+    assert passes is not None and [phrases.join_pairs(line, passes) for line in sentences] == expected
 
 
 def test_real_text_equals_gensims(tmp_path: Path) -> None:
@@ -75,6 +79,19 @@ def test_real_text_equals_gensims(tmp_path: Path) -> None:
     frozen = Phrases(sentences).freeze()                      # gensim's Phraser, for a single pass
     once = read(tmp_path / "lee.txt", config_of(1, phrase_threshold=10))
     assert lines_of(once) == [frozen[line] for line in sentences]
+
+
+def test_pairs_of_phrases_come_from_the_cache(tmp_path: Path) -> None:
+    """A pair that scores above the threshold is joined in other text too if training always joined its neighbours."""
+    path = write(tmp_path / "a.txt", [*LINES, *[["new", "york", "times", "square"]] * 20])
+    config = LanguageConfig(phrases=2, phrase_threshold=1, min_count=1, valid=0, test=0)
+    for cache in (None, tmp_path / "cache", tmp_path / "cache"):
+        passes = streams.load([path], "tokens", config, cache, "t").phrases
+        assert passes == [{("new", "york"), ("york", "times"), ("times", "square")},
+                          {("new_york", "times_square"), ("new_york", "times")}]
+        assert phrases.join_pairs("new york times square a york times".split(), passes) == [
+            "new_york_times_square", "a", "york_times"]
+    assert streams.load([path], "tokens", config.model_copy(update={"phrases": 0}), None, "t").phrases == []
 
 
 def test_no_text_changes_without_phrases(tmp_path: Path) -> None:

@@ -308,6 +308,25 @@ def test_next_words_are_those_of_an_lstm_over_the_context(place: Path) -> None:
             (answer.probability or 0 for answer in one.answers), reverse=True)
 
 
+def test_a_query_has_the_tokens_and_phrases_of_the_training_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                 caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
+    (tmp_path / "a.txt").write_text("".join(f"the u.s. {i} he said\n<unk>\n" for i in range(60)))
+    run = embtrain.fit("softmax", model="lm", corpus=tmp_path / "a.txt", threads=1, out=tmp_path / "run", sets={
+        **TINY, "language.phrases": 1, "language.phrase_threshold": .1, "language.streams": 4, "train.chunk": 40,
+        "train.batch": 40, "evaluate.words": 0})
+    (tmp_path / "a.txt").unlink()
+    caplog.clear()
+    [one] = run.predict("the u.s. <unk> he said")
+    assert (one.query, one.note) == ("the_u.s. <unk> he_said ?", "") and not caplog.messages
+    arrays = stored_corpus.read(run.folder)
+    assert arrays is not None
+    stored_corpus.write(run.folder, {name: array for name, array in arrays.items() if "phrases" not in name}, {})
+    assert run.predict("he_said he said")[0].query == "he_said he said ?"
+    assert caplog.messages == ["predict: corpus.safetensors of the run does not contain its phrases; write the phrases "
+                               "of a query as in vocabulary.txt, or train again"]
+
+
 def test_labels_of_documents_equal_the_formula(place: Path, tmp_path: Path) -> None:
     opened: Any = stored.open_run(place / "docs")
     w, c = (x.detach().double().numpy() for x in (opened.model.w, opened.model.c))

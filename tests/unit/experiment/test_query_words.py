@@ -16,6 +16,8 @@ from embtrain.experiment.prediction.query_words import QueryWords
 
 ALL: dict[str, Any] = {"min_count": 1, "valid": 0, "test": 0}
 PROSE = ["Mr. O'Neil, of the U.S., paid 10 pounds.", "One_two: low@@ er ##s, naïve co\u00adop"]
+SAID = ["He said: New York Times!", "a1 He said b", "New York c"] * 9
+PHRASES = {"phrases": 2, "phrase_threshold": 0.1, "phrase_min_count": 1}
 TOKENS = ["u.s. n't 10 mr. the <unk> do bank's of N 's co.", "<unk> 3 low_er ' x"]
 ARTICLE = "alpha a beta Gamma averyverylongwordindeed o_o " * 20
 
@@ -37,7 +39,7 @@ def sentences(corpus: Corpus) -> list[list[str]]:
 
 
 def split(corpus: Corpus, line: str) -> list[str]:
-    return QueryWords(corpus.identity, "language").split(line)
+    return QueryWords(corpus.identity, "language", corpus.vocabulary.index, corpus.phrases).split(line)
 
 
 @pytest.mark.parametrize(("lines", "keys", "first"), [
@@ -50,6 +52,7 @@ def split(corpus: Corpus, line: str) -> list[str]:
     (["the low ##er ca ##t.", "no sub ##words"] * 9, {}, ["the", "lower", "cat"]),
     (["the low￭ er ca ￭t .", "no sub￭ words"] * 9, {}, ["the", "lower", "cat"]),
     (["▁the ▁low er ▁ca t .", "▁no ▁sub words"] * 9, {}, ["the", "lower", "cat"]),
+    (SAID, PHRASES, ["He_said_New_York", "Times"]),
     (["the low@@ er ca@@ t."] * 9, {"tokenizer": "whitespace"}, ["the", "low@@", "er", "ca@@", "t."]),
 ])
 def test_a_line_of_the_training_text_gives_its_words(tmp_path: Path, lines: list[str], keys: dict[str, Any],
@@ -59,6 +62,11 @@ def test_a_line_of_the_training_text_gives_its_words(tmp_path: Path, lines: list
     assert [split(corpus, line) for line in lines] == sentences(corpus)
     assert split(corpus, lines[0]) == first
     assert not caplog.messages
+
+
+def test_words_of_the_vocabulary_are_not_split(tmp_path: Path) -> None:
+    corpus = read(tmp_path, {"a.txt": "\n".join(SAID)}, **PHRASES)
+    assert split(corpus, "He_said_New_York <eos> New said_c") == ["He_said_New_York", "<eos>", "New", "said", "c"]
 
 
 def test_whole_words_stay_apart_if_training_joined_subwords(tmp_path: Path) -> None:
@@ -76,7 +84,7 @@ def test_the_first_of_several_tokenizers_is_reported(tmp_path: Path, caplog: pyt
     corpus = read(tmp_path, {"a.xml": dump(ARTICLE), "b.txt": "alpha a beta\n"})
     assert corpus.identity["splitting"]["tokenizers"] == ["wiki", "words"]
     caplog.clear()
-    assert split(corpus, "alpha a beta") == ["alpha", "beta"]
+    assert split(corpus, "alpha a z beta") == ["alpha", "a", "beta"]       # training has a, but not z
     assert caplog.messages == [
         "predict: training split some documents by wiki and some by words; the query is split by wiki, that of the "
         "first document; set language.tokenizer and train again to split all of them by one"]
@@ -89,7 +97,7 @@ def test_a_run_without_the_selected_tokenizer_gives_a_warning(tmp_path: Path, ca
     corpus = read(tmp_path, {"a.txt": "\n".join(TOKENS)}, **keys)
     del corpus.identity["splitting"]
     caplog.clear()
-    assert split(corpus, "u.s. 10") == (["u", "s"] if warns else ["u.s.", "10"])
+    assert split(corpus, "u.k. 10") == (["u", "k", "10"] if warns else ["u.k.", "10"])
     assert [line.partition(" selected")[0] for line in caplog.messages] == warns * [
         "predict: identity.json of the run does not contain which tokenizer language.tokenizer=auto"]
 
