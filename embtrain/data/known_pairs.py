@@ -52,7 +52,7 @@ class KnownPairs:
 
     @classmethod
     def from_corpus(cls, corpus: Corpus, config: WindowsConfig, max_bytes: int | None = None) -> Self:
-        """Collect every pair within text.window words of each other, nothing subsampled.
+        """Collect every pair within `window` words of each other, nothing subsampled.
 
         Raises ResourceError as soon as the set exceeds `max_bytes`. Peak memory is about three times the set plus a few
         hundred MB; `estimate_bytes` bounds the set beforehand.

@@ -257,7 +257,7 @@ def _arrange(read: Encoded, config: WindowsConfig, out: AppendableArray, earlier
     total = int(counts.sum()) + (0 if earlier is None else int(earlier.counts.sum()))
     facts = {**read.facts, "total": total, "first_valid": first_valid, "first_test": first_test}
     return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts,
-                   (*read.warnings, *holdout.split_warnings(read, held)))
+                   (*read.warnings, *holdout.split_warnings(read, held, config.section)))
 
 
 def _part_offsets(part: np.ndarray) -> tuple[int, int]:

@@ -112,8 +112,8 @@ def missing_split_reason(n: int, config: PartsConfig) -> str | None:
     if n > (n_parts := sum(share > 0 for share in (config.valid, config.test))):
         return None
     s = "s" * (n != 1)
-    return (f"text: {n} document{s} or piece{s} of about {PIECE_TOKENS:,} tokens up to a line end, and {n_parts + 1} "
-            "are needed to hold some out; nothing is held out")
+    return (f"{config.section}: {n} document{s} or piece{s} of about {PIECE_TOKENS:,} tokens up to a line end, and "
+            f"{n_parts + 1} are needed to hold some out; nothing is held out")
 
 
 def excess_line(lengths: np.ndarray, part: np.ndarray, config: PartsConfig) -> str | None:
@@ -142,19 +142,19 @@ def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iter
             s = e
 
 
-def split_warnings(read: Encoded, held: HeldOut) -> tuple[str, ...]:
+def split_warnings(read: Encoded, held: HeldOut, section: str) -> tuple[str, ...]:
     """Return the lines on a split: nothing is held out, or too much, or sequences that also occur in training."""
-    return tuple(filter(None, (held.reason, held.excess, overlap_warning(read, held))))
+    return tuple(filter(None, (held.reason, held.excess, overlap_warning(read, held, section))))
 
 
-def overlap_warning(read: Encoded, held: HeldOut) -> str | None:
+def overlap_warning(read: Encoded, held: HeldOut, section: str) -> str | None:
     """Return a line on held-out sequences that also occur in training; None without any."""
     is_held_out = np.repeat(held.part > 0, np.diff(np.searchsorted(read.sequence, held.units)))
     n_repeated, n = count_repeated(read.ids, read.sequence, is_held_out)
     if not n_repeated:
         return None
-    return (f"text: {n_repeated:,} of {n:,} held-out sequences of {MIN_COMPARED} words or more also occur in training "
-            f"({n_repeated / n:.1%})")
+    return (f"{section}: {n_repeated:,} of {n:,} held-out sequences of {MIN_COMPARED} words or more also occur in "
+            f"training ({n_repeated / n:.1%})")
 
 
 def count_repeated(ids: np.ndarray, sequence: np.ndarray, held: np.ndarray) -> tuple[int, int]:

@@ -76,7 +76,7 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     corpus.log_warnings(encoded)
     held = choose_held_out(encoded, config)
     units, part = held.units, held.part
-    for line in split_warnings(encoded, held):
+    for line in split_warnings(encoded, held, config.section):
         _log.warning("%s", line)
     words = [*encoded.words, *(word for word in (EOS, UNKNOWN) if word not in encoded.words)]
     ids_with_ends, sequence, units = _insert_ends(encoded, units, words.index(EOS))

@@ -33,6 +33,7 @@ from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location
 from embtrain.data.storage.lines import is_comment
 from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig, WindowsConfig
+from embtrain.data.text.tokenize import Tokenizer
 from embtrain.data.walks.edge_lists import (
     MATRIX_MARKET,
     Edges,
@@ -50,9 +51,16 @@ SAMPLE_BYTES = 1 << 16   # bytes searched for a walk of more than three nodes
 DESCRIPTION = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; compressed or not); give an .npy of walks by "
                "its own path, uncompressed")
 FILE_RULES = FileRules("walks", DESCRIPTION, verdict, alone=True)
-_WORDS = ReadingConfig(tokenizer="whitespace", lower=False)
 _NPY = b"\x93NUMPY"
 _log = logging.getLogger("embtrain")
+
+
+class _LinesConfig(ReadingConfig):
+    """Settings of reading files of walks, a line each."""
+
+    section: ClassVar[str] = "walks"
+    lower: bool = False
+    tokenizer: Tokenizer = "whitespace"
 
 
 class WalksConfig(WindowsConfig):
@@ -77,7 +85,7 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
     reads = _detect_kind(where, files) if config.format == "auto" else config.format
     if reads == "walks" and not _is_array(where):
         _warn_of_comments(files)
-        lines = _WORDS.model_copy(update={"files": config.files})
+        lines = _LinesConfig(files=config.files)
         settings, read = corpus.plan_reading(where, "tokens", lines, config.max_sequence, cache, name, rules=FILE_RULES)
         return corpus.arrange(settings, lambda: regroup_walks(read()), config, cache, name)
     settings = {"reads": reads, "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import re
 from pathlib import Path
 
 import networkx as nx
@@ -13,9 +14,10 @@ from helpers.looped import looped
 
 import embtrain
 from embtrain import experiment
-from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FilesConfig
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.storage.cache import AppendableArray
 from embtrain.data.text import corpus as text
 from embtrain.data.text.corpus import Corpus
@@ -278,6 +280,27 @@ def test_long_line_among_edges_is_reported(tmp_path: Path, caplog: pytest.LogCap
     caplog.clear()
     load(path, format="walks")
     assert not caplog.records
+
+
+def test_messages_name_the_section_of_walks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cases: list[tuple[str, dict[str, object], str]] = [
+        ("a b c d\n", {"valid": .1}, r"walks: 1 document or piece .* 2 are needed"),
+        ("a b c d e\n" * 4, {"valid": .3}, r"walks: 1 of 1 held-out sequences .* also occur in training"),
+        ("a b c d\n", {"min_count": 2}, r"walks\.min_count: no word occurs 2 times"),
+        ("a b c d\n" * 4, {"valid": .45, "test": .45}, r"walks\.valid, walks\.test: shares of 0\.45 and 0\.45 of 4"),
+        ("a b c d\n", {"files": FilesConfig(test=["*"])}, r"walks: every file is held out .*\(walks\.files\.train\)"),
+    ]
+    for content, config, says in cases:
+        caplog.clear()
+        try:
+            load(put(tmp_path / "w.txt", content), **config)
+            messages = caplog.messages
+        except DataError as error:
+            messages = [str(error)]
+        assert any(re.match(says, message) for message in messages), (says, messages)
+    corpus = load(put(tmp_path / "w.txt", "a b c d\n"))
+    with pytest.raises(ResourceError, match=r"raise walks\.min_count"):
+        KnownPairs.from_corpus(corpus, WalksConfig(), max_bytes=8)
 
 
 def test_array_is_read_alone_and_packed(tmp_path: Path) -> None:
