@@ -5,7 +5,7 @@ A line whose first word is only `#` or `%` is a comment. It is skipped, counted 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from embtrain.data.storage.skipped import Skipped
 
 MARKS = ("#", "%", "//", ";")                   # comment marks of other programs
 MATRIX_MARKET = "%%MatrixMarket"
+EDGES_AT_ONCE = 1 << 20                         # edges whose weights are in memory; those of one node, if more
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,29 @@ class Edges:
             first[open_rows] = np.where(beyond, middle + 1, first[open_rows])
             last[open_rows] = np.where(beyond, last[open_rows], middle)
         return self.to[first]
+
+    def choose(self, v: np.ndarray, factor: Callable[[np.ndarray, np.ndarray], np.ndarray], random: np.random.Generator
+               ) -> np.ndarray:
+        """Draw a neighbour x of each v in proportion to its edge weight times a factor; v, result: (n,).
+
+        factor: of edges (E',), from the index of each edge's node in v and its x, both (E',). At least one factor of a
+        node is positive. All edges of v are examined, EDGES_AT_ONCE at a time.
+        """
+        n_edges, result = self.start[v + 1] - self.start[v], np.empty_like(v)
+        batch = np.cumsum(n_edges) // EDGES_AT_ONCE
+        for rows in np.split(np.arange(len(v)), np.flatnonzero(np.diff(batch)) + 1):
+            size = n_edges[rows]
+            begin, row = np.cumsum(size) - size, np.repeat(rows, size)                       # (n',), (E',)
+            edge = np.arange(len(row)) + np.repeat(self.start[v[rows]] - begin, size)
+            weight, x = np.ones(len(row)), self.to[edge]
+            if self.share is not None:
+                weight = self.share[edge] - np.where(edge > self.start[v[row]], self.share[edge - 1], 0.0)
+            # The minimum of exponential variables of rates w: the sums of an inverse CDF would round small w away.
+            with np.errstate(divide="ignore"):
+                time = random.standard_exponential(len(row)) / (weight * factor(row, x))
+            is_first = time == np.repeat(np.minimum.reduceat(time, begin), size)
+            result[row[is_first]] = x[is_first]
+        return result
 
     def has(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return whether there is an edge from each a to its b; all (n,)."""

@@ -10,11 +10,13 @@ the neighbours of v with                                                       (
 d(t, x) is the length of the shortest path from t to x. In a directed graph an edge from x to t alone does not make it 1
 (the published code of the authors tests for that edge instead). p = q = 1 is DeepWalk (Perozzi et al., KDD 2014). x is
 proposed with w_vx / Σ w and accepted with probability α / max(1, 1/p, 1/q), which is exact and needs no table of the
-pairs of edges. A walk ends at a node without outgoing edges.
+pairs of edges. After many rejections, as with large p and q where no x is near t, α w is computed for all neighbours
+of v. A walk ends at a node without outgoing edges.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,7 +26,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError
 from embtrain.common.progress import Progress
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FileRules, Inventory
@@ -44,8 +46,10 @@ from embtrain.data.walks.edge_lists import (
 
 Kind = Literal["walks", "graph"]
 WALKS_PER_BATCH = 1 << 16  # walks drawn at once
-MAX_TRIES = 100_000      # proposals for one step of a batch of walks; a usual step needs a few dozen
-GRAPH = 2                # incremented if graphs are read or walked differently: cached walks are then drawn again
+MAX_TRIES = 500          # proposals for a step, or as many as v has neighbours; hardly a usual step needs more
+MAX_TRIES_RARE = 50      # the same if some x are accepted with a probability below RARE
+RARE = 0.01              # below the 1/16 of p and q between 1/4 and 4
+GRAPH = 3                # incremented if graphs are read or walked differently: cached walks are then drawn again
 PARTS = 1000             # units of consecutive walks, some of which are held out
 SAMPLE_BYTES = 1 << 16   # bytes searched for a walk of more than three nodes
 DESCRIPTION = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; compressed or not); give an .npy of walks by "
@@ -248,11 +252,18 @@ def _next_nodes(graph: Edges, v: np.ndarray, t: np.ndarray | None, config: Walks
     x = graph.propose(v, random)
     if t is None or config.p == config.q == 1:
         return x
-    max_factor = max(1.0, 1 / config.p, 1 / config.q)
-    open_rows = np.flatnonzero(graph.start[v + 1] - graph.start[v] > 1)  # the others have one neighbour
-    for _ in range(MAX_TRIES):
+    factors = 1.0, 1 / config.p, 1 / config.q
+    max_factor = max(factors)
+    max_tries = MAX_TRIES if min(factors) >= RARE * max_factor else MAX_TRIES_RARE
+    n_neighbours = graph.start[v + 1] - graph.start[v]
+    open_rows = np.flatnonzero(n_neighbours > 1)                 # the others have one neighbour
+    for n_tries in itertools.count():
+        # Rows that have cost as many tries as v has neighbours: at most twice the cost of the better of both draws.
+        if n_tries >= max_tries and (is_due := n_neighbours[open_rows] <= n_tries).any():
+            due, open_rows = open_rows[is_due], open_rows[~is_due]
+            x[due] = _choose(graph, v[due], t[due], config, random)
         if not len(open_rows):
-            return x
+            break
         u, far = random.random(len(open_rows)) * max_factor, 1 / config.q
         back = x[open_rows] == t[open_rows]
         accepted = u < np.where(back, 1 / config.p, min(1.0, far))
@@ -261,5 +272,11 @@ def _next_nodes(graph: Edges, v: np.ndarray, t: np.ndarray | None, config: Walks
         accepted[undecided] = u[undecided] < np.where(near, 1.0, far)
         open_rows = open_rows[~accepted]
         x[open_rows] = graph.propose(v[open_rows], random)
-    raise UsageError(f"walks.p: {config.p:g} and walks.q: {config.q:g} give a step of probability 0; set them nearer "
-                     "to 1")
+    return x
+
+
+def _choose(graph: Edges, v: np.ndarray, t: np.ndarray, config: WalksConfig, random: np.random.Generator) -> np.ndarray:
+    """Draw the node after each v with t before it, all (n,), from α w of all neighbours."""
+    def factor(row: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return np.where(x == t[row], 1 / config.p, np.where(graph.has(t[row], x), 1.0, 1 / config.q))
+    return graph.choose(v, factor, random)

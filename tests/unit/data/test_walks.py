@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import itertools
 import re
 from pathlib import Path
@@ -14,11 +15,10 @@ from helpers.looped import looped
 
 import embtrain
 from embtrain import experiment
-from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.known_pairs import KnownPairs
-from embtrain.data.storage.cache import AppendableArray
 from embtrain.data.text import corpus as text
 from embtrain.data.text.corpus import Corpus
 from embtrain.data.walks import edge_lists, walks
@@ -192,18 +192,18 @@ DIRECTED = [(0, 1), (1, 2), (0, 2), (1, 3), (2, 0), (3, 0), (3, 1), (2, 3), (1, 
 
 @looped("directed", [False, True])
 @looped("weighted", [False, True])
-@looped("p, q", [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5)])
+@looped("p, q", [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5), (1e7, 1e7), (200.0, 200.0)])
 def test_steps_follow_the_distribution_of_node2vec(directed: bool, weighted: bool, p: float, q: float) -> None:
-    """The frequencies of sampled steps in 20 copies of a graph against the exact π(x | t, v)."""
+    """The frequencies of sampled steps in 300 copies of a graph against the exact π(x | t, v)."""
     graph = nx.DiGraph() if directed else nx.Graph()
     for i, (a, b) in enumerate(DIRECTED if directed else EDGES):
         graph.add_edge(a, b, weight=1.0 + i % 3 if weighted else 1.0)
     ends = np.array(list(graph.edges))
     weights = np.array([graph[a][b]["weight"] for a, b in graph.edges])
-    n, copies = len(graph), 20
+    n, copies = len(graph), 300
     ends = np.concatenate([ends + n * copy for copy in range(copies)])
     edges = walks.edges_from_pairs([str(v) for v in range(n * copies)], ends, np.tile(weights, copies), directed, "g")
-    config = WalksConfig(per_node=30, length=12, p=p, q=q, directed=directed)
+    config = WalksConfig(per_node=2, length=12, p=p, q=q, directed=directed)
     table = np.concatenate(list(walks.draw_walks(edges, config)))
     assert (table // n == table[:, :1] // n).all()
     table %= n
@@ -312,11 +312,47 @@ def test_array_is_read_alone_and_packed(tmp_path: Path) -> None:
         load(tmp_path / "w.npy.gz")
 
 
-def test_step_that_is_never_taken_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walks, "MAX_TRIES", 10)
-    edges: Edges = walks.edges_from_pairs(["a", "b", "c"], np.array([[0, 1], [0, 2]]), np.ones(2), False, "g")
-    with pytest.raises(UsageError, match=r"walks\.p: 1e\+06 and walks\.q: 1e\+06"):
-        walks.encode_drawn(edges, WalksConfig(p=1e6, q=1e6), AppendableArray())
+@looped("at_once", [1, 7, 1 << 20])
+def test_choice_among_all_neighbours_is_by_weight_times_factor(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    """Shares of .1 : .2 : .3 : .4 with factors 4 : 0 : 1 : 1, and a node with one neighbour; in batches of edges."""
+    monkeypatch.setattr(edge_lists, "EDGES_AT_ONCE", at_once)
+    text = "".join(f"a n{i} {i + 1}\n" for i in range(4)) + "b n3 5\n"
+    graph = graph_of([put(tmp_path / "g.txt", text)], directed=True)
+    n, to = len(graph.names), np.array([graph.names.index(f"n{i}") for i in range(4)])
+    a, b = graph.names.index("a"), graph.names.index("b")
+    factor = np.zeros((n, n))
+    factor[a, to], factor[b, to[3]] = [4, 0, 1, 1], 1e-6
+    v = np.where(np.arange(20_000) % 5 == 0, b, a)
+    x = graph.choose(v, lambda row, x: factor[v[row], x], np.random.default_rng(0))
+    assert (x[v == b] == to[3]).all()
+    shares = np.bincount(x[v == a], minlength=n)[to] / (v == a).sum()
+    assert shares == pytest.approx(np.array([.4, 0, .3, .4]) / 1.1, abs=.015) and shares[1] == 0
+
+
+def test_few_proposals_decide_a_step_whose_factors_are_all_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejection with p = q = 1000 needs a thousand proposals for a step on a ring."""
+    n, calls = 12, 0
+    edges = walks.edges_from_pairs(list(map(str, range(n))), np.array([(i, (i + 1) % n) for i in range(n)]), np.ones(n),
+                                   False, "g")
+    propose = Edges.propose
+
+    def counted(self: Edges, v: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        return propose(self, v, random)
+
+    monkeypatch.setattr(Edges, "propose", counted)
+    (table,) = walks.draw_walks(edges, WalksConfig(p=1000, q=1000, per_node=1, length=5))
+    assert (table >= 0).all() and calls <= 4 * (walks.MAX_TRIES_RARE + 1)
+
+
+def test_steps_of_usual_factors_are_those_of_earlier_versions() -> None:
+    """The hash of walks that were drawn by rejection alone."""
+    graph = nx.karate_club_graph()
+    edges = walks.edges_from_pairs(list(map(str, graph)), np.array(graph.edges), np.ones(len(graph.edges)), False, "g")
+    (table,) = walks.draw_walks(edges, WalksConfig(p=0.25, q=4, per_node=1, length=20))
+    assert hashlib.sha256(table.tobytes()).hexdigest()[:16] == "91fdacd065e46fe0"
 
 
 def test_whole_walks_are_held_out_of_few_and_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
