@@ -129,6 +129,7 @@ def arrange(settings: dict[str, Any], read_encoded: Callable[[], Encoded], confi
     """
     settings, files = {key: value for key, value in settings.items() if key != "files"}, settings.get("files", {})
     arranging = {**settings, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"}),
+                 **({"keeps_words": True} if config.keeps_words else {}),
                  **({} if earlier is None else {"earlier": earlier.sha256})}
 
     def arranged(out: AppendableArray) -> Encoded:
@@ -242,12 +243,10 @@ def _view(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
 def _arrange(read: Encoded, config: WindowsConfig, out: AppendableArray, earlier: Vocabulary | None) -> Encoded:
     held = choose_held_out(read, config)
     units, part = held.units, held.part
-    counts = read.counts.copy()
-    for s, e in slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
-        seen, times = np.unique(read.ids[read.sequence[s]:read.sequence[e]], return_counts=True)
-        counts[seen] -= times
-    vocabulary, new_ids = build_vocabulary(read.words, counts, config.min_count, config.max_size, config.section) \
-        if earlier is None else extend_vocabulary(earlier, read.words, counts, config.min_count, config.max_size)
+    counts = holdout.training_counts(read, units, part)
+    limits = config.min_count, config.max_size
+    vocabulary, new_ids = build_vocabulary(read.words, counts, *limits, config.section) if earlier is None \
+        else extend_vocabulary(earlier, read.words, counts, *limits)
     if not counts[new_ids >= 0].any():
         raise DataError(f"{config.section}.min_count: the {int(counts.sum()):,} tokens of the training text contain no "
                         f"word of the earlier vocabulary, and no new word {config.min_count} times; lower it, or give "
@@ -257,7 +256,8 @@ def _arrange(read: Encoded, config: WindowsConfig, out: AppendableArray, earlier
     total = int(counts.sum()) + (0 if earlier is None else int(earlier.counts.sum()))
     facts = {**read.facts, "total": total, "first_valid": first_valid, "first_test": first_test}
     return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts,
-                   (*read.warnings, *holdout.split_warnings(read, held, config.section)))
+                   (*read.warnings, *holdout.split_warnings(read, held, config.section),
+                    *filter(None, [holdout.lost_line(counts, config)])))
 
 
 def _part_offsets(part: np.ndarray) -> tuple[int, int]:

@@ -7,7 +7,7 @@ are cut into pieces of PIECE_TOKENS tokens, which end at the end of a sequence.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from embtrain.common.config import Section
 from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.storage.cache import Encoded
+from embtrain.data.storage.skipped import counted
 
 PIECE_TOKENS = 10_000   # a longer document is held out in pieces if there are too few documents
 SLICE_TOKENS = 1 << 20  # tokens processed at once
@@ -36,6 +37,12 @@ class PartsConfig(Section):
     split_seed: int = Field(0, ge=0, description="seed of the held-out documents, independent of the run's seed")
     files: FilesConfig = Field(FilesConfig(), description="patterns of the files of each part")
     section: ClassVar[str] = "text"  # section of the settings, for errors
+    entry: ClassVar[str] = "word"    # entry of the vocabulary, for errors
+
+    @property
+    def keeps_words(self) -> bool:
+        """Whether a word that occurs in training keeps an occurrence there when units are held out."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,7 @@ class HeldOut:
     part: np.ndarray       # (U,) int8  0 train, 1 valid, 2 test
     reason: str | None     # why nothing is held out although a share is set
     excess: str | None     # line on many more held-out tokens than the shares request
+    shortage: str | None   # line on fewer held-out units than the shares request
 
 
 def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
@@ -53,22 +61,45 @@ def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
 
     Raises DataError if the shares leave nothing to train on, or no file is for training.
     """
-    part_by_file = read.part
-    if not len(part_by_file):
-        units = holdout_units(read.sequence, read.document, config)
-        part = draw_parts(len(units) - 1, config)
-        return HeldOut(units, part, missing_split_reason(len(part), config), excess_line(np.diff(units), part, config))
-    if not (part_by_file == 0).any():
-        raise DataError(f"{config.section}.files.train: every file is held out by its name; set a training file")
-    shares = config.model_copy(update={name: 0.0 for part, name in ((1, "valid"), (2, "test"))
-                                       if (part_by_file == part).any()})
+    part_by_file, shares = read.part, config
+    if len(part_by_file):
+        if not (part_by_file == 0).any():
+            raise DataError(f"{config.section}.files.train: every file is held out by its name; set a training file")
+        shares = config.model_copy(update={name: 0.0 for part, name in ((1, "valid"), (2, "test"))
+                                           if (part_by_file == part).any()})
     units = holdout_units(read.sequence, read.document, shares)
-    part = part_by_file.copy() if units is read.document else \
+    part = np.zeros(len(units) - 1, dtype=np.int8) if not len(part_by_file) else \
         part_by_file[np.searchsorted(read.document, units[:-1], "right") - 1]
     undecided = np.flatnonzero(part == 0)
-    part[undecided] = drawn = draw_parts(len(undecided), shares)
-    return HeldOut(units, part, missing_split_reason(len(undecided), shares),
-                   excess_line(np.diff(units)[undecided], drawn, shares))
+
+    def spare_units(order: np.ndarray, n: int) -> np.ndarray:
+        return np.searchsorted(undecided, _spare_units(read, units, part, undecided[order], n))
+    drawn = draw_parts(len(undecided), shares, spare_units if config.keeps_words else None)
+    part[undecided] = drawn
+    return HeldOut(units, part, missing_split_reason(len(drawn), shares),
+                   excess_line(np.diff(units)[undecided], drawn, shares), shortage_line(drawn, shares))
+
+
+def _spare_units(read: Encoded, units: np.ndarray, part: np.ndarray, order: np.ndarray, n: int) -> np.ndarray:
+    """Return the first n units of `order` that can be held out together while no word loses its last training one."""
+    counts, spare = training_counts(read, units, part), list[int]()
+    for i in order.tolist():
+        if len(spare) == n:
+            break
+        words, times = np.unique(read.ids[units[i]:units[i + 1]], return_counts=True)
+        if (counts[words] > times).all():
+            counts[words] -= times
+            spare.append(i)
+    return np.array(spare, dtype=np.int64)
+
+
+def training_counts(read: Encoded, units: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Return the occurrences of each word in the units whose part is 0, (V,)."""
+    counts = read.counts.copy()
+    for s, e in slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
+        seen, times = np.unique(read.ids[read.sequence[s]:read.sequence[e]], return_counts=True)
+        counts[seen] -= times
+    return counts
 
 
 def holdout_units(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
@@ -87,24 +118,34 @@ def holdout_units(sequence: np.ndarray, document: np.ndarray, config: PartsConfi
     return pieces if len(pieces) > len(document) else document
 
 
-def draw_parts(n: int, config: PartsConfig) -> np.ndarray:
+def draw_parts(n: int, config: PartsConfig, spare_units: Callable[[np.ndarray, int], np.ndarray] | None = None
+               ) -> np.ndarray:
     """Draw the part of n units, (n,) int8: 0 train, 1 valid, 2 test.
 
-    A positive share holds out at least one unit. Raises DataError if none is left to train on.
+    A positive share holds out at least one unit. spare_units: from the units in random order, (n,), and a number,
+    returns the first units that may be held out, at most that many; if they are fewer, both parts are smaller. Raises
+    DataError if none is left to train on.
     """
     part = np.zeros(n, dtype=np.int8)
-    shares = (config.valid, config.test)
     if missing_split_reason(n, config) is not None:
         return part
     order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
-    sizes = [max(1, round(share * n)) if share > 0 else 0 for share in shares]
+    sizes = part_sizes(n, config)
     if sum(sizes) >= n:
         raise DataError(f"{config.section}.valid, {config.section}.test: shares of {config.valid:g} and "
                         f"{config.test:g} of {n} documents leave none for training; lower them")
+    if spare_units is not None and len(order := spare_units(order, n_held := sum(sizes))) < n_held:
+        n_valid = round(sizes[0] * len(order) / n_held)
+        sizes = [n_valid, len(order) - n_valid]
     for number, size in enumerate(sizes, 1):
         part[order[taken:taken + size]] = number
         taken += size
     return part
+
+
+def part_sizes(n: int, config: PartsConfig) -> list[int]:
+    """Return the units of valid and of test that the shares of n units request."""
+    return [max(1, round(share * n)) if share > 0 else 0 for share in (config.valid, config.test)]
 
 
 def missing_split_reason(n: int, config: PartsConfig) -> str | None:
@@ -132,6 +173,33 @@ def excess_line(lengths: np.ndarray, part: np.ndarray, config: PartsConfig) -> s
             f"{len(part):,}; set {' and '.join(shares)} to 0, or give more text or files")
 
 
+def shortage_line(part: np.ndarray, config: PartsConfig) -> str | None:
+    """Return a line on fewer held-out units than the shares request, because words would be lost; None if not fewer.
+
+    part: (n,) from `draw_parts`.
+    """
+    n_held, n_requested = int((part > 0).sum()), sum(part_sizes(len(part), config))
+    if n_held >= n_requested or missing_split_reason(len(part), config) is not None:
+        return None
+    return (f"{config.section}.valid, {config.section}.test: {config.valid:g}, {config.test:g}: {n_held:,} of "
+            f"{len(part):,} units are held out instead of {n_requested:,}, because each of the others contains a "
+            f"{config.entry} that would not occur in training; to hold out more, set {config.section}.min_count: 2, "
+            f"which gives {config.entry}s that occur once no vector")
+
+
+def lost_line(counts: np.ndarray, config: PartsConfig) -> str | None:
+    """Return a line on words that occur only in files held out by their name; None without any.
+
+    counts: (V,) from `training_counts`.
+    """
+    n, only = int((counts == 0).sum()), "only in files of valid or test"
+    if n == 0 or not config.keeps_words:
+        return None
+    return (f"{config.section}.files: "
+            + counted(n, f"{config.entry} occurs {only} and gets no vector; add it to the training files",
+                      f"{config.entry}s occur {only} and get no vector; add them to the training files"))
+
+
 def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[int, int]]:
     """Yield ranges of sequences, of at most about SLICE_TOKENS tokens each, of the chosen documents in order."""
     for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1):
@@ -143,8 +211,8 @@ def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iter
 
 
 def split_warnings(read: Encoded, held: HeldOut, section: str) -> tuple[str, ...]:
-    """Return the lines on a split: nothing is held out, or too much, or sequences that also occur in training."""
-    return tuple(filter(None, (held.reason, held.excess, overlap_warning(read, held, section))))
+    """Return the lines on a split: too much, little or nothing held out, or sequences that also occur in training."""
+    return tuple(filter(None, (held.reason, held.excess, held.shortage, overlap_warning(read, held, section))))
 
 
 def overlap_warning(read: Encoded, held: HeldOut, section: str) -> str | None:

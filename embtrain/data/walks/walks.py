@@ -71,6 +71,7 @@ class WalksConfig(WindowsConfig):
     """Settings of walks: reading, drawing and windows."""
 
     section: ClassVar[str] = "walks"
+    entry: ClassVar[str] = "node"
     format: Literal["auto", "walks", "graph"] = Field("auto", description="content of the file")
     per_node: int = Field(10, ge=1, le=10_000, description="walks that start at each node")
     length: int = Field(80, ge=2, le=100_000, description="nodes per walk")
@@ -81,6 +82,10 @@ class WalksConfig(WindowsConfig):
     min_count: int = Field(1, ge=1, description="minimum count of a node in the training walks")
     sample: float = Field(0.0, ge=0, le=1, description="threshold t of the subsampling of frequent nodes; 0: none")
     window: int = Field(10, ge=1, le=1000, description="nodes on each side of the centre")
+
+    @property
+    def keeps_words(self) -> bool:
+        return self.min_count == 1
 
 
 def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) -> Corpus:

@@ -358,12 +358,65 @@ def test_steps_of_usual_factors_are_those_of_earlier_versions() -> None:
 def test_whole_walks_are_held_out_of_few_and_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walks, "PARTS", 10)
     for n in (7, 95):
-        lines = [[str(i), str(i + 1), str(i)] for i in range(n)]
+        lines = [[str(i % 3), str(i % 3 + 1), str(i % 3)] for i in range(n)]
         corpus = load(put(tmp_path / "w.txt", "\n".join(map(" ".join, lines)) + "\n"), format="walks", valid=.2,
                       test=.2)
         train, valid, test = text.split(corpus, WalksConfig(valid=.2, test=.2))
         assert min(len(valid), len(test)) > 0 and len(corpus.document) - 1 <= 10
         assert all(line[0] == line[-1] for line in lines_of(train))             # no walk was cut
+
+
+def test_every_node_keeps_a_training_walk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Some nodes are in one walk only. Walks are held out while that loses no node, a third of them for valid."""
+    random = np.random.default_rng(0)
+    n_held = []
+    for case in range(12):
+        lines = [[str(node) for node in row] for row in random.geometric(.08, (40, 4))]
+        caplog.clear()
+        config = WalksConfig(format="walks", valid=.2, test=.4, split_seed=case)
+        corpus = walks.load([put(tmp_path / "w.txt", "\n".join(map(" ".join, lines)) + "\n")], config, None, "t")
+        train, valid, test = map(lines_of, text.split(corpus, config))
+        assert sorted(train + valid + test) == sorted(lines)
+        assert {node for line in train for node in line} == {node for line in lines for node in line}
+        n_held.append(len(valid) + len(test))
+        short = [m for m in caplog.messages if m.startswith("walks.valid, walks.test: 0.2, 0.4: ")]
+        assert len(short) == (n_held[-1] < 24) and all(f": {n_held[-1]} of 40 units are held" in m for m in short)
+        assert len(valid) == round(n_held[-1] / 3)
+    assert 0 < min(n_held) < max(n_held) == 24
+
+
+def test_nothing_is_held_out_if_every_walk_has_nodes_of_its_own(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = put(tmp_path / "w.txt", "".join(f"a n{i} b m{i}\n" for i in range(50)))
+    for _ in range(2):                                                              # also from the cache
+        caplog.clear()
+        corpus = load(path, tmp_path / "cache", valid=.02, test=.02)
+        assert len(corpus.vocabulary) == 102 and corpus.parts == (50, 50)
+        assert caplog.messages == [
+            "walks.valid, walks.test: 0.02, 0.02: 0 of 50 units are held out instead of 2, because each of the others "
+            "contains a node that would not occur in training; to hold out more, set walks.min_count: 2, which gives "
+            "nodes that occur once no vector"]
+    rare = load(path, tmp_path / "cache", valid=.02, test=.02, min_count=2)
+    assert rare.vocabulary.words == ["a", "b"] and rare.parts == (48, 49)
+
+
+def test_split_that_loses_no_node_is_the_random_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path / "w.txt", "".join(f"{i % 7} {i % 5} {i % 3} x\n" for i in range(60)))
+    corpus = load(path, valid=.1, test=.1)
+    monkeypatch.setattr(WalksConfig, "keeps_words", False)
+    assert lines_of(load(path, valid=.1, test=.1)) == lines_of(corpus) and corpus.parts == (48, 54)
+
+
+def test_nodes_of_held_out_files_alone_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path / "train.txt", "a b c d\nd c b a\n")
+    put(tmp_path / "test.txt", "a b x y\n")
+    corpus = load(tmp_path)
+    assert sorted(corpus.vocabulary.words) == ["a", "b", "c", "d"]
+    assert caplog.messages == ["walks.files: 2 nodes occur only in files of valid or test and get no vector; add them "
+                               "to the training files"]
+    caplog.clear()
+    load(tmp_path, min_count=2)
+    assert not caplog.messages
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------
