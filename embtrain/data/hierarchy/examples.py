@@ -44,8 +44,12 @@ class PairsConfig(Section):
                                      "there is no file of it")
     root: str | None = Field(
         None, description="concept added above all concepts without a hypernym; null: the recipe's")
-    valid: int = Field(4000, ge=1, description="pairs held out for validation, at most a tenth of all")
-    test: int = Field(4000, ge=1, description="pairs held out for the test, at most a tenth of all")
+    valid: int = Field(
+        4000, ge=1, description="pairs held out for validation, at most a tenth of all; split: node may take fewer "
+                                "than the pairs of one concept more")
+    test: int = Field(
+        4000, ge=1, description="pairs held out for the test, at most a tenth of all; split: node may take fewer than "
+                                "the pairs of one concept more")
     split_seed: int = Field(
         0, ge=0, lt=2**31, description="seed of the held-out pairs and their negatives; given: of a drawn share")
     slot: Literal["random", "both", "hypernym", "hyponym"] = Field("random", description="open end of a row")

@@ -55,7 +55,8 @@ def split(raw: RawHierarchy, root: int | None, protocol: str, by: str, percent: 
           where: str) -> HierarchySplit:
     """Split a hierarchy by `protocol`. UsageError or DataError if it does not support the protocol.
 
-    n_held: pairs of valid and of test, each at most a tenth of all. root: id of a concept to put above all others.
+    n_held: pairs of valid and of test, each at most a tenth of all; by node more by less than
+    the pairs of one concept. root: id of a concept to put above all others.
     """
     n, pairs = len(raw.concepts), raw.pairs
     if protocol == "given":
@@ -149,7 +150,10 @@ def _draw_pairs(order: np.ndarray, n_held: tuple[int, int]) -> list[np.ndarray]:
 
 def _draw_concepts(closed: np.ndarray, direct: np.ndarray, n: int, n_held: tuple[int, int], rng: np.random.Generator
            ) -> list[np.ndarray]:
-    """Return positions in `closed` of the indirect pairs of randomly drawn hyponyms, until there are enough."""
+    """Return positions in `closed` of the indirect pairs of randomly drawn hyponyms, until there are enough.
+
+    All pairs of the last hyponym are taken, so a part may have more than its number.
+    """
     is_indirect = ~PairSet(direct, n).contains(closed)
     parts: dict[str, list[np.ndarray]] = {"test": [], "valid": []}
     targets = dict(zip(("valid", "test"), (min(k, len(closed) // 10) for k in n_held), strict=True))

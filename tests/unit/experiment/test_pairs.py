@@ -70,6 +70,19 @@ def test_by_node_holds_out_all_but_the_direct_pairs_of_a_concept() -> None:
     assert all(held.implied > 0.9 for held in task.held.values())
 
 
+@pytest.mark.parametrize("n", [1, 7, 30, 4000])
+def test_by_node_holds_out_less_than_one_concept_more(n: int) -> None:
+    """The number, or a tenth of all pairs, is reached by the last concept, and every description states it."""
+    task = pairs_of(by="node", n=n)
+    target = min(n, len(WHOLE) // 10)
+    for held in task.held.values():
+        pairs_per_concept = np.bincount(held.pairs[:, 0])
+        assert target <= len(held) < target + pairs_per_concept.max()
+    for key in ("valid", "test"):
+        assert "split: node may take fewer than the pairs of one concept more" in \
+            " ".join((PairsConfig.model_fields[key].description or "").split())
+
+
 def test_legacy_repeats_a_pair_for_each_path_and_leaks() -> None:
     task, above = pairs_of("legacy"), closure.closure_with_paths(TREE, N, NAMES, "tree")
     assert (above.paths > 1).any()
