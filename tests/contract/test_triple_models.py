@@ -8,16 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, Negatives, ProblemSpec
+from embtrain.data.triples.examples import TripleExamples
+from embtrain.data.triples.graph import TriplesConfig
 from embtrain.losses.logistic import Logistic
 from embtrain.losses.softmax import ExactSoftmaxLoss, SoftmaxConfig
 from embtrain.models import base as models, distances
-from embtrain.models.triples.base import TripleModel
+from embtrain.models.triples.base import FactorModel, TripleModel
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.none import NoNegatives
 from embtrain.negatives.static.uniform import Uniform
@@ -222,6 +225,19 @@ def test_the_regulariser_is_the_sum_of_powers(case: str, power: int) -> None:
     expected = [0.25 * (size(e[h]) + size(r[k]) + size(e[t])) for h, k, t in ((0, 2, 3), (5, 0, 1))]
     assert model.penalty(triples).tolist() == pytest.approx(expected)
     assert build(case).penalty(triples) is None
+
+
+@pytest.mark.parametrize(("slot", "times"), [("both", 2), ("random", 1)])
+def test_a_triple_is_regularized_once_for_each_example(slot: str, times: int) -> None:
+    triples = np.array([[0, 2, 3], [5, 0, 1]])
+    examples = TripleExamples(triples, V, R, TriplesConfig.model_validate({"slot": slot}), seed=0)
+    model = build("distmult", penalty=0.25)
+    assert isinstance(model, FactorModel)
+    in_epoch = sum(model.penalty(block).sum().item() for block in examples.blocks(0, 3))
+    once = model.penalty(batch((0, 2, 3), (5, 0, 1))).sum().item()
+    assert in_epoch == pytest.approx(times * once)
+    assert "of each example, so twice per triple with triples.slot: both" in \
+        (type(model.config).model_fields["penalty"].description or "")
 
 
 def test_the_regulariser_reaches_the_tables_through_a_step() -> None:

@@ -84,14 +84,15 @@ class FactorConfig(TripleConfig):
     """Configuration keys of models whose scores are products."""
 
     penalty: float = Field(
-        0.0, ge=0, description="λ of the regularizer λ Σ |x|^p over h, r and t of each triple; 0: none")
+        0.0, ge=0, description="λ of the regularizer λ Σ |x|^p over h, r and t of each example, so twice per triple "
+                               "with triples.slot: both; 0: none")
     power: Literal[2, 3] = Field(3, description="p: 2 is L2, 3 the nuclear 3-norm N3")
 
 
 class FactorModel(TripleModel):
-    """Base of models with s = q · b, regularized by λ (‖h‖ₚᵖ + ‖r‖ₚᵖ + ‖t‖ₚᵖ) per triple.
+    """Base of models with s = q · b, regularized by λ (‖h‖ₚᵖ + ‖r‖ₚᵖ + ‖t‖ₚᵖ) per example.
 
-    Lacroix, Usunier and Obozinski 2018.
+    With `triples.slot: both` a triple has two examples and is regularized twice. Lacroix, Usunier and Obozinski 2018.
     """
 
     config: FactorConfig
