@@ -20,9 +20,11 @@ The first is PMI(a, b) − log k for k negatives of weight 1, if q is the margin
     normalize_by: query   L = −log σ(s_t) − 1/n Σ_j w_j log σ(−s_j)      n: number of known positives of a
 
 This needs every candidate as a negative of weight 1, and all known positives of a masked (`negatives.source: every`,
-`negatives.filter: observed`); if none is masked, n counts as 1. The data have n examples with the query a, one for each
-of its positives. Their losses sum to the binary cross-entropy of all candidates with label 1 for these n and 0 for the
-others: KvsAll, Ruffinelli et al. 2020 [ruffinelli2020], known as 1-N scoring since Dettmers et al. 2018 [dettmers2018].
+`negatives.filter: observed`); if none is masked, n counts as 1. If an epoch has n examples with the query a, one for
+each of its positives, their losses sum to the binary cross-entropy of all candidates with label 1 for these n and 0 for
+the others: KvsAll, Ruffinelli et al. 2020 [ruffinelli2020], known as 1-N scoring since Dettmers et al. 2018
+[dettmers2018]. With m examples the negatives of a weigh m/n: less than 1 if only some known positives are targets
+(`triples.slot: random`, `pairs.observed: closure`), more if some are targets twice (`pairs.protocol: legacy`).
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ class LogisticConfig(LossConfig):
 
     normalize_by: Literal["row", "query"] = Field(
         "row", description=(
-            "weight of the sum over the negatives: 1 in each example (row), or 1 over all examples of a query "
-            "(KvsAll)"))
+            "weight of the sum over the negatives of an example: 1 (row), or 1/n if its query has n known positives "
+            "(query), so 1 over n examples (KvsAll)"))
 
 
 class Logistic(Loss):

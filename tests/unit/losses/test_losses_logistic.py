@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from helpers.worlds import DOUBLE, every_column, loss_world, make_loss
+from torch.nn.functional import softplus
 
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 
@@ -39,6 +41,24 @@ def test_each_negative_once_per_query_is_binary_cross_entropy():
     assert loss.traits.candidate_scope == "every"
     assert not loss.traits.estimates_log_prob and not loss.traits.estimates_log_odds
     assert not torch.allclose(make_loss("logistic", known)(scored).per_example.sum(), expected)
+
+
+@pytest.mark.parametrize("targets", [[1], [1, 4], [1, 4, 4]])
+def test_negatives_of_a_query_weigh_its_examples_over_its_known_positives(targets: list[int]) -> None:
+    """n = 2 known positives; fewer targets if they are not all trained on, more if one is repeated."""
+    known, v, m = [1, 4], 6, len(targets)
+    s = torch.randn(1, v, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
+    target, query_id = torch.tensor(targets), torch.zeros(m, dtype=torch.int64)
+    query = Query(torch.zeros(m, 2), query_id, target, torch.zeros_like(target))
+    masked = torch.tensor([(i, b) for i in range(m) for b in known]).T
+    drawn = Negatives(torch.arange(v).unsqueeze(0), false_negatives=masked)
+    scored = LossInput(s[query_id, target], s[query_id], drawn, query)
+    loss = make_loss("logistic", ProblemSpec(v, torch.ones(v, dtype=DOUBLE), 1, dim=2), normalize_by="query")
+    negatives = [b for b in range(v) if b not in known]
+    expected = softplus(-s[0, target]).sum() + m / len(known) * softplus(s[0, negatives]).sum()
+    torch.testing.assert_close(loss(scored).per_example.sum(), expected)
+    description = type(loss.config).model_fields["normalize_by"].description or ""
+    assert "1/n if its query has n known positives" in description
 
 
 def test_logistic_needs_no_density():
