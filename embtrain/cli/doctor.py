@@ -70,8 +70,18 @@ def _memory() -> str:
 def _data() -> list[tuple[str, str]]:
     offline = os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0")
     return [("cache", _cache()),
-            ("mirror", os.environ.get("EMBTRAIN_DATA_MIRROR") or "none; set by EMBTRAIN_DATA_MIRROR"),
+            ("mirror", _mirror()),
             ("offline", "yes: nothing is downloaded" if offline else "no; set by EMBTRAIN_OFFLINE=1")]
+
+
+def _mirror() -> str:
+    from embtrain.data.catalogue.mirror import VARIABLE, problem_line
+
+    try:
+        problem = problem_line()
+    except EmbtrainError as error:
+        problem = str(error)
+    return f"NOT usable: {problem}" if problem else os.environ.get(VARIABLE) or f"none; set by {VARIABLE}"
 
 
 def _cache() -> str:

@@ -19,7 +19,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
 
 from embtrain.common import shipped, terminal
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError
@@ -28,9 +27,10 @@ from embtrain.common.progress import Progress
 from embtrain.data.catalogue.benchmark import EvalRecipe
 from embtrain.data.catalogue.download import download
 from embtrain.data.catalogue.members import unpack_members
+from embtrain.data.catalogue.mirror import mirror_path, mirror_url
 from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
 from embtrain.data.catalogue.recipes import KINDS, CorpusRecipe, Kind, Recipe, find_recipe, load_recipe
-from embtrain.data.storage.folders import cache_folder, read_into_cache, user_path
+from embtrain.data.storage.folders import cache_folder, read_into_cache
 
 Location = Literal["embedded", "cached", "mirror", "absent", "made"]
 PIECE = 1 << 24  # bytes hashed at a time
@@ -134,7 +134,7 @@ def _location(file: RecipeFile, cache: Path) -> Location:
         return "embedded"
     if digest is not None and _cache_path(file, digest, cache).is_file():
         return "cached"
-    return "mirror" if (path := _mirror_path(file)) is not None and path.is_file() else "absent"
+    return "mirror" if (path := mirror_path(file)) is not None and path.is_file() else "absent"
 
 
 def _first_copy(recipe: EvalRecipe, cache: Path, trust: bool) -> VerifiedFile:
@@ -149,7 +149,14 @@ def _first_copy(recipe: EvalRecipe, cache: Path, trust: bool) -> VerifiedFile:
 
 def _obtain(file: RecipeFile, cache: Path, owner: str, trust: bool) -> VerifiedFile:
     try:
-        return _find_local(file, cache, owner, trust) or _download(file, cache, owner, trust)
+        try:
+            local = _find_local(file, cache, owner, trust)
+        except DataError as error:  # wrong bytes in a mirror folder; those of a mirror address are skipped too
+            if file.url is None or file.sha256 == UNVERIFIED or _is_offline():
+                raise
+            _log.warning("%s; trying %s", error, file.url)
+            local = None
+        return local or _download(file, cache, owner, trust)
     except OSError as error:
         raise ResourceError(f"{owner}: {file.name}: {error.filename or cache}: {error.strerror or error}") from error
 
@@ -165,7 +172,7 @@ def _find_local(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Verif
             return VerifiedFile(in_cache, "cached", digest)
         _log.warning("%s: %s: was damaged and has been removed", owner, in_cache)
         in_cache.unlink()
-    in_mirror = _mirror_path(file)
+    in_mirror = mirror_path(file)
     if in_mirror is not None and in_mirror.is_file():
         actual = _check_digest(file, in_mirror, str(in_mirror), cache, owner, trust)
         return VerifiedFile(in_mirror, "mirror", actual)
@@ -186,12 +193,10 @@ def _sha256(path: Path) -> str:
 
 def _download(file: RecipeFile, cache: Path, owner: str, trust: bool) -> VerifiedFile:
     """Download the file from the mirror or its own address; it is verified before it enters the cache."""
-    mirror = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
-    urls = [f"{mirror.rstrip('/')}/{quote(file.mirror)}"] if file.mirror and _is_url(mirror) else []
-    urls += [file.url] if file.url else []
+    urls = [url for url in (mirror_url(file), file.url) if url]
     if not urls:
         raise ResourceError(f"{owner}: {file.name}: {_manual_steps(file)}")
-    if os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0"):
+    if _is_offline():
         raise ResourceError(f"{owner}: {file.name}: is not on this machine and EMBTRAIN_OFFLINE is set; unset it, or "
                             f"put the file below EMBTRAIN_DATA_MIRROR as {file.mirror or file.name}")
     cache.mkdir(parents=True, exist_ok=True)
@@ -286,12 +291,5 @@ def _cache_path(file: RecipeFile, digest: str, cache: Path) -> Path:
     return cache / "files" / digest[:32] / file.name
 
 
-def _mirror_path(file: RecipeFile) -> Path | None:
-    mirror = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
-    if not mirror or not file.mirror or _is_url(mirror):
-        return None
-    return user_path(mirror, "EMBTRAIN_DATA_MIRROR") / file.mirror
-
-
-def _is_url(mirror: str) -> bool:
-    return mirror.startswith(("http://", "https://"))
+def _is_offline() -> bool:
+    return os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0")

@@ -168,6 +168,15 @@ def test_a_file_in_place_of_the_cache_is_named_with_its_key(monkeypatch: pytest.
     assert code == 0 and f"cache         NOT usable: {line}" in out
 
 
+def test_a_mirror_that_is_no_folder_is_reported_by_doctor(monkeypatch: pytest.MonkeyPatch,
+                                                          capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (file := tmp_path / "file").touch()
+    for mirror, prefix in ((str(file), "NOT usable: EMBTRAIN_DATA_MIRROR: "), (str(tmp_path), ""), ("http://x", "")):
+        monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", mirror)
+        _, out, _ = stdout_of(monkeypatch, capsys, "doctor")
+        assert f"mirror        {prefix}{mirror}" in out
+
+
 def test_an_unwritable_cache_is_named_with_its_key(monkeypatch: pytest.MonkeyPatch,
                                                    capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", "/proc/self/embtrain")      # a path where even root cannot write

@@ -85,6 +85,43 @@ def test_missing_network_is_one_line(fetched: Fetch, cache: Path) -> None:
     assert files(cache) == []
 
 
+def test_folder_mirror_with_wrong_bytes_is_skipped(
+        fetched: Fetch, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        ) -> None:
+    """As a mirror address is, unless nothing else can have the file."""
+    path = tmp_path / "mirror" / "far.txt"
+    path.parent.mkdir()
+    path.write_bytes(LOGIN)
+    monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", str(path.parent))
+    with serving(PAGES) as address:
+        assert fetched(address + "/good", "far.txt") == (0, "") and files(cache) == ["far.txt"]
+        (message,) = caplog.messages
+        assert message.startswith(f"far: {path}: has sha256 {hashlib.sha256(LOGIN).hexdigest()} but the recipe")
+        assert message.endswith(f"; trying {address}/good")
+        shutil.rmtree(cache)
+        for url, digest, offline in ((None, FAR_SHA256, "0"), (address + "/good", FAR_SHA256, "1"),
+                                     (address + "/good", "unverified", "0")):
+            monkeypatch.setenv("EMBTRAIN_OFFLINE", offline)
+            code, stderr = fetched(url, "far.txt", digest)
+            assert code == 3 and "embtrain: error: far: " in stderr and files(cache) == []
+
+
+def test_mirror_that_is_no_folder_is_reported_once(
+        fetched: Fetch, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        ) -> None:
+    a_file = tmp_path / "mirror.txt"
+    a_file.write_text("x", encoding="utf-8")
+    with serving(PAGES) as address:
+        for mirror in (str(tmp_path / "missing"), str(a_file), f"file://{tmp_path}"):
+            caplog.clear()
+            monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", mirror)
+            for _ in range(2):
+                assert fetched(address + "/good", "far.txt") == (0, "") and files(cache) == ["far.txt"]
+                shutil.rmtree(cache)
+            assert caplog.messages == [f"EMBTRAIN_DATA_MIRROR: {mirror}: is neither a folder nor an http(s) address, "
+                                       "so it is not used; correct or unset it"]
+
+
 def test_mirror_that_is_down_or_wrong(fetched: Fetch, cache: Path, monkeypatch: pytest.MonkeyPatch,
                                       caplog: pytest.LogCaptureFixture) -> None:
     with serving({**PAGES, "/m/far.txt": Page(LOGIN)}) as address:
