@@ -7,6 +7,7 @@ other at the start, and wait without a limit for one that has ended. A barrier f
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -53,7 +54,7 @@ def may_restart() -> bool:
 
 @contextlib.contextmanager
 def join() -> Iterator[ProcessGroup]:
-    """The group of this process, for one command.
+    """The group of this process, for one command. Only process 0 prints progress and warnings.
 
     An error in one process becomes the error of all; process 0 raises it, the others ReportedElsewhere.
     """
@@ -61,7 +62,9 @@ def join() -> Iterator[ProcessGroup]:
         yield SOLO
         return
     group = _connect(size)
-    progress.quiet = progress.quiet or not group.is_first
+    if not group.is_first:
+        progress.quiet = True
+        logging.getLogger("embtrain").setLevel(logging.ERROR)          # process 0 logs the same warnings
     try:
         yield group
     except EmbtrainError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from helpers.forked import Forked
 from helpers.groups import bits, ends, fit, fork_ranks, losses, simulated, vectors
 from helpers.in_process import small_text
 
+from embtrain.common import progress
+from embtrain.train.group import launch
+from embtrain.train.group.processes import GlooGroup
 from embtrain.train.group.trainer import GroupTrainer
 
 pytestmark = pytest.mark.long
@@ -72,6 +76,30 @@ def test_the_last_step_is_evaluated_once_for_patience_and_one_process_warns(
     assert {(trainer.position.best_step, trainer.position.evaluated) for trainer in trainers} == {(n, n)}
     assert [text[:text.index(",", 20)] for text in caplog.messages] == [
         f"train.warmup: 9,999: the run has only {n} blocks"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_process_0_alone_prints_warnings_and_progress(
+        rank: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class Alone(GlooGroup):
+        def __init__(self) -> None:
+            self.rank = rank
+
+        def leave(self) -> None:
+            pass
+
+    log = logging.getLogger("embtrain")
+    caplog.set_level(logging.WARNING, "embtrain")                        # restores the level at the end
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.setattr(launch, "_connect", lambda size: Alone())
+    for name, value in {"WORLD_SIZE": "2", "RANK": str(rank), "MASTER_ADDR": "x", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with launch.join():
+        log.warning("a warning")
+        logging.getLogger("embtrain.negatives").warning("a further one")
+        log.error("an error")
+        assert caplog.messages == (["a warning", "a further one"] if rank == 0 else []) + ["an error"]
+        assert progress.quiet == (rank == 1)
 
 
 def test_settings_that_differ_end_in_one_line_of_process_0(place: Path) -> None:
