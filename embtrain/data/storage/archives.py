@@ -23,6 +23,7 @@ from typing import IO, Any, cast
 
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.files import sync_folder, temporary_folder
+from embtrain.data.storage.containers import StrictTarInfo
 
 MAX_BYTES = 4 << 30
 MAX_MEMBERS = 100_000
@@ -162,7 +163,7 @@ def _zip_entries(archive: Path) -> Generator[Entry, None, None]:
 def _tar_entries(archive: Path, allowed: int) -> Generator[Entry, None, None]:
     with contextlib.closing(_unpacked(archive)) as unpacked:
         bounded = cast(IO[bytes], _Bounded(unpacked, allowed + 64 * _CHUNK, archive))
-        with tarfile.open(fileobj=bounded, mode="r:") as file:
+        with tarfile.open(fileobj=bounded, mode="r:", tarinfo=StrictTarInfo) as file:
             for info in file:
                 if info.isdir():
                     _checked_name(archive, info.name)

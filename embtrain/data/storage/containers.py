@@ -100,13 +100,17 @@ class _Bounded(io.RawIOBase):
         return len(data)
 
 
-class _StrictTarInfo(tarfile.TarInfo):
-    """Raise an error for a damaged header within an archive, which tarfile would take for its end."""
+class StrictTarInfo(tarfile.TarInfo):
+    """Raise a ReadError for a damaged header, and if the archive ends without its mark, a block of zeros."""
 
     @classmethod
     def fromtarfile(cls, tar: tarfile.TarFile) -> tarfile.TarInfo:  # type: ignore[override]
         try:
             return super().fromtarfile(tar)
+        except tarfile.EmptyHeaderError as error:  # type: ignore[attr-defined]
+            if tar.offset == 0:
+                raise
+            raise tarfile.ReadError("no end mark; if no member is missing, unpack it and give the folder") from error
         except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
             raise tarfile.ReadError(f"damaged header: {error}") from error
 
@@ -261,7 +265,7 @@ def _tar_members(path: Path, stream: io.BufferedReader[Any], size: int, accepts:
                  ) -> Iterator[Source]:
     budget = Budget(path, size)  # a separate one: a sparse member is larger than its stream
     with damage_as_data_error(path):
-        archive: Any = tarfile.open(fileobj=stream, mode="r|", tarinfo=_StrictTarInfo)
+        archive: Any = tarfile.open(fileobj=stream, mode="r|", tarinfo=StrictTarInfo)
     with archive:
         while True:
             with damage_as_data_error(path):

@@ -411,6 +411,12 @@ def test_damage_is_reported_as_damage(tmp_path: Path, opener) -> None:
     (tmp_path / "b").write_bytes(b"no archive at all" * 100)
     with pytest.raises(DataError, match="damaged"):
         extract(tmp_path / "b", tmp_path / "out")
+    second = 512 + -(-200_000 // 512) * 512                           # offset of the header of the second member
+    for cut, match in ((plain[:second], "no end mark"), (plain[:second] + b"z" + plain[second + 1:], "damaged header")):
+        with opener(tmp_path / "a", "wb") as file:
+            file.write(cut)
+        with pytest.raises(DataError, match=f"a: damaged archive: {match}"):
+            extract(tmp_path / "a", tmp_path / "out")
     assert left(tmp_path) == ["a", "b", "plain"]
 
 

@@ -160,9 +160,11 @@ def test_pipe_in_a_folder_does_not_block(tmp_path: Path) -> None:
 
 LONG = " ".join(random.Random(0).choices(["alpha", "beta", "gamma"], k=3000)).encode()
 TAR = tar_of({"a.txt": LONG, "b.txt": LONG})
+UNTIL_END = 2 * (512 + -(-len(LONG) // 512) * 512)  # bytes before the end mark
 DAMAGED = {
     "cut.gz": gzip.compress(LONG)[:-20], "cut.bz2": bz2.compress(LONG)[:-20], "cut.xz": lzma.compress(LONG)[:-20],
     "cut.tar": TAR[:len(LONG) // 2], "cut.tar.gz": gzip.compress(TAR)[:-20], "cut.zip": zip_of({"a.txt": LONG})[:-40],
+    "member.tar": TAR[:TAR.index(b"b.txt\0")], "end.tar.gz": gzip.compress(TAR.rstrip(b"\0").ljust(UNTIL_END, b"\0")),
     "header.tar": TAR.replace(b"b.txt\0", b"B.txt\0"), "fake.tar": b"x" * 600,
     "crc.zip": zip_of({"a.txt": LONG})[:200] + b"\0" + zip_of({"a.txt": LONG})[201:],
     "name.zip": b"PK\x03\x04" + b"\0" * 300,
@@ -175,6 +177,12 @@ def test_damage_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError) as caught:
         read(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_tar_without_its_end_mark_is_refused_and_one_block_of_zeros_is_enough(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no end mark; if no member is missing, unpack it and give the folder"):
+        read(put(tmp_path / "a.tar", TAR[:UNTIL_END]))
+    assert len(lines_of(read(put(tmp_path / "b.tar", TAR[:UNTIL_END + 512])))) == 2
 
 
 def test_random_damage_never_ends_in_a_traceback(tmp_path: Path) -> None:
