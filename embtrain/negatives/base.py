@@ -145,6 +145,7 @@ class NegativeSource:
 
         query: B rows, detached. view: reads the current model. Rows share draws as `negatives.share_draws_by` sets, see
         `draw_layout`. The q of a shared draw, also in log_q_target, is (1/n) Σ_r q(·|x_r), the mean over its n rows r.
+        If `query.is_training` is False, as in a validation, a draw changes no state but the random numbers.
         """
         raise TypeError(f"{type(self).__name__} does not implement draw")
 

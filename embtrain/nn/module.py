@@ -183,7 +183,7 @@ class SampledLoss(nn.Module):
         if len(query) < source.traits.min_batch_size:
             raise UsageError(f"query: {len(query)} row; {source.name} uses the other targets of the batch as negatives "
                              "and needs at least two rows")
-        reader = for_source(query)
+        reader = for_source(query, self.training)
         with torch.no_grad(), torch.autocast(query.vector.device.type, enabled=False), in_arguments():
             drawn = source.draw(reader, source.config.k, step.view) if candidates is None \
                 else as_draw(candidates, rows, self.num_classes, self.loss.traits.needs_q)

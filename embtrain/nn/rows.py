@@ -200,10 +200,11 @@ class BatchPositives:
         return self.targets.nbytes
 
 
-def for_source(query: Query) -> Query:
+def for_source(query: Query, is_training: bool = True) -> Query:
     """The query as a source receives it: detached, at least in float32."""
     vectors = query.vectors.detach()
-    return replace(query, vectors=vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors)
+    return replace(query, vectors=vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors,
+                   is_training=is_training)
 
 
 def is_on(device: torch.device, name: str) -> bool:

@@ -36,6 +36,7 @@ RULES: dict[Callable[[SourceCase], None], Applies] = {
                                                     and type(source).log_prob is not NegativeSource.log_prob),
     state_rules.seeds: lambda source: True,
     state_rules.state: lambda source: True,
+    state_rules.evaluation: lambda source: True,
     state_rules.unchanged_model: lambda source: True,
     state_rules.declared_use_of_model: lambda source: not source.traits.uses_model,
     state_rules.declared_use_of_counts: lambda source: not source.traits.uses_counts,

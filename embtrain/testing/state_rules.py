@@ -12,6 +12,7 @@ from embtrain.common.types import PROBE
 from embtrain.testing.case import SourceCase, drawn_values, log_prob_of_all, per_row
 from embtrain.testing.worlds import CONTEXTS, FEW_STEPS, EmptyView, TableView, V, query, trained
 from embtrain.train.engines.false_negatives import mark_false_negatives
+from embtrain.train.state.serialize import to_bytes
 
 
 def seeds(case: SourceCase) -> None:
@@ -36,6 +37,19 @@ def state(case: SourceCase) -> None:
     same = torch.equal(drawn_values(expected), drawn_values(found))
     same &= expected.log_q is None or (found.log_q is not None and torch.equal(expected.log_q, found.log_q))
     case.require(same, "state_dict", "a source with the restored state draws differently; save all that a draw reads")
+
+
+def evaluation(case: SourceCase) -> None:
+    """A draw whose queries do not train changes no state but the random numbers."""
+    view, (source, other) = TableView(), (trained(case.build(), FEW_STEPS) for _ in range(2))
+    for seed in range(3):
+        source.draw(replace(query(60, seed=seed), is_training=False), source.config.k, view)
+    for each in (source, other):
+        each.reseed(5)
+    found, expected = source.state_dict(), other.state_dict()
+    changed = [key for key in expected if to_bytes({key: found[key]}) != to_bytes({key: expected[key]})]
+    case.require(not changed, "evaluation", f"a draw with query.is_training = False changes {', '.join(changed)} of "
+                                            "the state; leave out what it would record")
 
 
 def unchanged_model(case: SourceCase) -> None:

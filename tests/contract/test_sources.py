@@ -196,6 +196,12 @@ def test_same_seed_same_draws_and_the_state_resumes_the_stream(case):
 
 
 @once
+@cases(states.evaluation)
+def test_an_evaluation_changes_only_the_random_numbers(case):
+    states.evaluation(case_of(case))
+
+
+@once
 @cases(states.unchanged_model)
 def test_the_model_stays_unchanged(case):
     states.unchanged_model(case_of(case))

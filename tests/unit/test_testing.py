@@ -190,6 +190,14 @@ class LearnsBackwards(Learner):
         super().update(ids, -cost)
 
 
+class RecordsEveryDraw(Learner):
+    """An evaluation moves q as training does."""
+
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        self.m[query.target] += 0.01
+        return super().draw(query, k, view)
+
+
 class ChangesModel(Even):
     traits = Traits(uses_model=True)
 
@@ -280,6 +288,7 @@ class RaisesInDraw(Even):
     ("masks", LearnsFromMasked, {}),
     ("learning", LearnsNothing, {}),
     ("learning", LearnsBackwards, {}),
+    ("evaluation", RecordsEveryDraw, {}),
     ("read-only", ChangesModel, {}),
     ("uses_model", ReadsModel, {}),
     ("uses_counts", ReadsCounts, {}),

@@ -42,6 +42,7 @@ class Query:
     window: Tensor | None = None    # (B,) int64  rows of one window may share a draw; ids ascending
     window_offsets: Tensor | None = None  # (W+1,) int64  the rows of window w are offsets[w] .. [w+1]; None: unknown
     by_id: bool = False             # vectors[query_id] is the vector of each row; else `vectors` is
+    is_training: bool = True        # False: a draw for them changes no state of a source but its random numbers
 
     def __len__(self) -> int:
         return self.target.shape[0]

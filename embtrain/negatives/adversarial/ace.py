@@ -87,8 +87,7 @@ class Ace(NegativeSource):
 
     def __init__(self, config: AceConfig, problem: ProblemSpec):
         super().__init__(config, problem)
-        sizes = context_sizes_of(problem, self.name)
-        v = problem.n_candidates
+        sizes, v = context_sizes_of(problem, self.name), problem.n_candidates
         self.modes = min(MAX_DEFAULT_MODES, -(-v // 2)) if config.min_perplexity is None else config.min_perplexity
         if self.modes > v and config.entropy > 0:
             raise UsageError(f"negatives.min_perplexity: {self.modes} is more than the {v:,} candidates; remove it, or "
@@ -109,14 +108,17 @@ class Ace(NegativeSource):
         self.cache = GeneratorCache(self.generator, AliasTable(p, problem.device), p, config.mix)
         self.reward_sd = torch.ones((), device=problem.device)      # running sd of the raw rewards
         self.reward_mean = torch.zeros((), device=problem.device)    # running mean of the raw rewards
-        self.columns_since_step = 0                                         # negatives collected since the last step
+        self.columns_since_step, self.has_stepped = 0, False   # negatives since the last step; one in this epoch?
         self.group: Collective | None = None                # processes that learn together; None: this one
-        self.has_stepped = False                                  # whether this epoch had a step
         self.latest_metrics: dict[str, float] = {}                      # latest value of each metric
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        with self.cache.rows_for(query):
+            return self._draw(query, k)
+
+    def _draw(self, query: Query, k: int) -> Negatives:
         n, draw_id = self.draw_layout(query)
         stratified, with_probe = self.config.sampling == "stratified", self.config.baseline == "self_critical"
         if self.traits.learns_per_row:

@@ -60,13 +60,14 @@ class AdversarialTree(NegativeSource):
         self.sample: tuple[Tensor, Tensor] = (self.mean.new_zeros(0, d), self.tree.order[:0])     # (N, D), (N,)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        if len(self.sample[1]) >= self.config.pairs:
+        if query.is_training and len(self.sample[1]) >= self.config.pairs:
             self._fit()
         unique, draw_query, _, draw_id = inner_product.queries_per_draw(query, self.config.share_draws_by)
         x = self._features(unique)
         ids, log_q = self.tree.draw(x[draw_query], k, self.random)
         log_q_target = self.tree.log_q(x[query.unique()[1]], query.target.unsqueeze(1))[:, 0]
-        self._record(query)
+        if query.is_training:
+            self._record(query)
         weight, total = self.weight_and_total(k)
         return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, log_q_target=log_q_target,
                          total_weight=total, origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=ids.device))

@@ -11,15 +11,16 @@ The rows themselves are recomputed for the gradient, which is faster than readin
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.common.types import GENERATOR, NOISE, PROBE
+from embtrain.common.types import GENERATOR, NOISE, PROBE, Query
 from embtrain.kernels.sampling import generator as kernel, reinforce
 from embtrain.negatives.adversarial.generator import Generator, argmax_rows, draw_rows
 from embtrain.negatives.sampling.alias import AliasTable, acceptance_bits
@@ -72,6 +73,17 @@ class GeneratorCache:
             self._add(self.context_index.missing(key))
             row = self.context_index.find(key)
         return row
+
+    @contextlib.contextmanager
+    def rows_for(self, query: Query) -> Iterator[None]:
+        """Drop the rows that are computed inside the block, unless the queries train."""
+        n_rows, n_batches = self.n_rows, len(self.key_batches)
+        try:
+            yield
+        finally:
+            if not query.is_training and self.n_rows > n_rows:
+                self.context_index.truncate(n_rows)
+                self.n_rows, self.key_batches = n_rows, self.key_batches[:n_batches]
 
     @torch.no_grad()
     def _add(self, new: Tensor) -> None:

@@ -5,8 +5,8 @@
 
 The key of a cache is the context of the query: (h, r), (t, r⁻¹), a word. A cache starts with uniform candidates. It is
 drawn from first and then updated, once for each draw in which the context occurs, whatever the number of its rows, and
-every `update_every` draws. How likely an id was in the caches is not known, so there is no log q. A cache may contain a
-candidate more than once.
+every `update_every` draws of training. How likely an id was in the caches is not known, so there is no log q. A cache
+may contain a candidate more than once.
 """
 
 from __future__ import annotations
@@ -50,13 +50,18 @@ class NSCaching(NegativeSource):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n_draws, draw_id = self.draw_layout(query)
         key = self.context_index.key(query.context)
+        n_rows = self.n_rows
         row = self._rows(key)                                                                             # (B,)
         cache_row = row if draw_id is None else row[group_starts(draw_id)]                                # (G,)
         column = torch.randint(self.config.cache_size, (n_draws, k), generator=self.random, device=key.device)
         ids = self.cache[cache_row.unsqueeze(1), column].long()
-        self.n_draws += 1
-        if self.n_draws % self.config.update_every == 0:
-            self._update(query, row, view)
+        if query.is_training:
+            self.n_draws += 1
+            if self.n_draws % self.config.update_every == 0:
+                self._update(query, row, view)
+        elif self.n_rows > n_rows:                                        # no training draw has had these contexts
+            self.context_index.truncate(n_rows)
+            self.n_rows = n_rows
         return Negatives(ids, draw_id=draw_id, total_weight=torch.full((1, 1), float(k), device=key.device),
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=key.device))
 

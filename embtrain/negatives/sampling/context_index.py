@@ -70,6 +70,13 @@ class ContextIndex:
         """The keys that have a row, (n,)."""
         return self.keys if self.table is None else (self.table >= 0).nonzero()[:, 0]
 
+    def truncate(self, begin: int) -> None:
+        """Remove the keys of the rows begin, begin + 1, ..."""
+        if self.table is not None:
+            self.table[self.table >= begin] = -1
+        kept = self.rows < begin
+        self.keys, self.rows = self.keys[kept], self.rows[kept]
+
     def clear(self) -> None:
         """Remove all keys."""
         if self.table is not None:

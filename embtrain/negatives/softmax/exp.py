@@ -69,7 +69,10 @@ class Exp(NegativeSource):
             self.table_copy = torch.zeros(problem.n_candidates, problem.dim, device=problem.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        self._update_if_due(view)
+        if query.is_training:
+            self._update_if_due(view)
+        else:
+            self.prepare_log_prob(view)
         unique, query_id, target, draw_id = inner_product.queries_per_draw(query, self.config.share_draws_by)
         ids = torch.empty(len(query_id), k, dtype=torch.int64, device=target.device)
         log_q = torch.empty(len(query_id), k, device=target.device)

@@ -44,6 +44,36 @@ def source_of(name: str, k: int = 5) -> NegativeSource:
     return kind(kind.Config(source=name, k=k, filter="target"), problem)
 
 
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
+RECORDING = {"adversarial_tree": {"pairs": 30, "fits": None}, "in_batch": {"correction": "streaming"},
+             "nscaching": {"num_contexts": V}, "ace": {"num_contexts": V, "update_every": 100}, "cluster": {},
+             "midx": {}, "rff": {}, "exp": {"update_every": 5},
+             "mixture": {"inner": {"source": "adversarial_tree", "pairs": 30}}}
+
+
+@pytest.mark.parametrize("name", RECORDING)
+def test_an_evaluation_leaves_the_source_as_it_was(name: str, query: Tensor, weight: Tensor, target: Tensor) -> None:
+    """Before and between training calls, with targets and contexts that training lacks."""
+    def trained(is_evaluated: bool) -> SampledLoss:
+        loss = SampledLoss(name, loss="logistic", num_classes=V, num_sampled=5, counts=torch.ones(V),
+                           **RECORDING[name])
+        for _ in range(4):
+            loss.eval()
+            for seed in range(2 * is_evaluated):
+                loss(torch.roll(query, seed), weight, V - 1 - target, context=V - 1 - target)
+            loss.train()
+            if loss.source is not None:
+                loss.source.reseed(0)                                          # as a new one
+            loss(query, weight, target, context=target).backward()
+        return loss
+    evaluated, plain = (trained(is_evaluated).source for is_evaluated in (True, False))
+    assert evaluated is not None and plain is not None
+    for source in (evaluated, plain):
+        source.reseed(5)
+    assert serialize.to_bytes(evaluated.state_dict()) == serialize.to_bytes(plain.state_dict())
+
+
 # -- classes that never occur ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("kind", "source"), [

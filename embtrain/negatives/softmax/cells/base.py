@@ -120,7 +120,10 @@ class Cells(NegativeSource):
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        self._update_if_due(query, view)
+        if query.is_training:
+            self._update_if_due(query, view)
+        else:
+            self.prepare_log_prob(view)
         is_target_looked_up = self.is_target_q_read and not self.rules.excludes_target
         ids, log_q, draw_id, log_q_target = self.sampler.draw(query, k, view, is_target_looked_up)
         weight, total = self.weight_and_total(k)

@@ -116,9 +116,12 @@ class KernelSource(NegativeSource):
     # -- drawing --------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        self._update_if_due(view)
+        if query.is_training:
+            self._update_if_due(view)
+        else:
+            self.prepare_log_prob(view)
         ids, log_q, draw_id, log_q_target = self.sampler.draw(
-            query, k, self._required_view, self.touched if self.config.update_every else None,
+            query, k, self._required_view, self.touched if self.config.update_every and query.is_training else None,
             None if self._is_noise_checked else self._warn_if_noisy)
         weight, total = self.weight_and_total(k)
         return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, total_weight=total,
