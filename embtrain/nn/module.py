@@ -238,10 +238,9 @@ class SampledLoss(nn.Module):
         return self._step
 
     def _build(self, device: torch.device) -> None:
-        """Build the source, or build it again for new counts; it then keeps only its random numbers."""
+        """Build the source, or build it again for new counts; it then keeps what does not depend on them."""
         counts = self._stream.used if self._stream is not None else self._counts
         assert counts is not None and self._vectors is not None
-        random = None if self._step is None else self._step.source.random.get_state()
         with torch.inference_mode(False), in_arguments():           # its tensors also serve training
             source = self._given or self._spec.build(counts.cpu(), self._vectors.n_columns, device)
             model = TableModel(source.problem, self._similarity, self._scale, self._frozen)
@@ -250,8 +249,8 @@ class SampledLoss(nn.Module):
         if self._stream is not None and source.traits.learns and source.traits.uses_counts:
             raise UsageError(f"counts: {source.name} learns a distribution over classes in the order of their counts; "
                              "pass counts=, a number for each class")
-        if random is not None:
-            source.random.set_state(random)
+        if self._step is not None:
+            source.grow_from(self._step.source, torch.arange(self.num_classes, device=device))
         elif self._pending is not None:
             load(source, self._pending)
         self._pending = None

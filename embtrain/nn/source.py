@@ -1,8 +1,8 @@
 """The negative source of a module: built at the first call, rebuilt as the counts of a stream grow.
 
 Without `counts`, every class starts with count 1, and each training call adds its targets. A source that draws by
-counts (trait `uses_counts`) is built again whenever the number of counted targets has doubled. q of every draw stays
-exact: it is that of the counts at the latest build.
+counts (trait `uses_counts`) is built again whenever the number of counted targets has doubled, and continues from the
+earlier one as `grow_from` defines. q of every draw stays exact: it is that of the counts at the latest build.
 """
 
 from __future__ import annotations

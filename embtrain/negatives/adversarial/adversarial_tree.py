@@ -112,6 +112,16 @@ class AdversarialTree(NegativeSource):
         self.tree.weight, self.sample = weight, (h, y)
         self.n_seen, self.n_fits = state["seen"], state["fits"]
 
+    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
+        """Keep the tree and the examples of the next fit, if the candidates are the same; their counts may differ."""
+        lost = super().grow_from(earlier, row)
+        assert isinstance(earlier, AdversarialTree)
+        if not torch.equal(row.cpu(), torch.arange(earlier.problem.n_candidates)):
+            return lost
+        weight = earlier.tree.weight if earlier.n_fits else self.tree.weight                 # else the new unigram
+        self.load_state_dict({**earlier.state_dict(), "random": self.random.get_state(), "weight": weight})
+        return ""
+
 
 def _directions(query: Query) -> Tensor:
     """Query vectors of length 1, (B, D) float32."""

@@ -74,6 +74,27 @@ def test_an_evaluation_leaves_the_source_as_it_was(name: str, query: Tensor, wei
     assert serialize.to_bytes(evaluated.state_dict()) == serialize.to_bytes(plain.state_dict())
 
 
+# -- counts of a stream ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["adversarial_tree", "mixture"])
+def test_a_fitted_tree_outlives_the_doublings_of_the_counts(name: str, monkeypatch: pytest.MonkeyPatch, query: Tensor,
+                                                            weight: Tensor, target: Tensor) -> None:
+    """Before the fit, the counts set q and the collected examples stay; after it, q depends on the fit alone."""
+    monkeypatch.setattr("embtrain.nn.source.FIRST_REBUILD", B)
+    settings = {"pairs": 3 * B, "features": 4}
+    loss = sampled.NCE(name, num_classes=V, num_sampled=5, **(
+        settings if name == "adversarial_tree" else {"inner": {"source": "adversarial_tree", **settings}}))
+    fitted = []
+    for _ in range(10):                                                    # counts are doubled at calls 1, 2, 4 and 8
+        loss(query, weight, target)
+        tree = loss.source if name == "adversarial_tree" else loss.source.inner             # type: ignore[union-attr]
+        fitted.append((tree.n_seen, tree.n_fits))                                           # type: ignore[union-attr]
+        if len(fitted) == 3:
+            assert tree.tree.counts[0] == 3                                                 # type: ignore[union-attr]
+    assert fitted == [(B * (i + 1), int(i >= 3)) for i in range(10)]
+    assert loss.log_prob(query, weight, torch.arange(V)).exp()[:, :B].sum(1).min() > 0.8
+
+
 # -- classes that never occur ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("kind", "source"), [
