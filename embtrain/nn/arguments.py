@@ -115,6 +115,13 @@ def in_arguments(*, has_candidates: bool = False) -> Iterator[None]:
         _replaced.reset(token)
 
 
+@contextlib.contextmanager
+def source_call(device: torch.device) -> Iterator[None]:
+    """Call a method of a source, outside of autocast, with arguments in place of keys in its messages."""
+    with torch.autocast(device.type, enabled=False), in_arguments():
+        yield
+
+
 def _rename_warning(record: logging.LogRecord) -> bool:
     """Rewrite a warning that a source logs inside `in_arguments`; a filter that keeps every record."""
     if (replaced := _replaced.get()) is not None:

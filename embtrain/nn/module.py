@@ -26,7 +26,7 @@ from embtrain.common.types import LossInput, LossOutput, Negatives, ProblemSpec,
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
-from embtrain.nn.arguments import MAX_SEED, in_arguments, of_type, one_of, truth
+from embtrain.nn.arguments import MAX_SEED, in_arguments, of_type, one_of, source_call, truth
 from embtrain.nn.candidates import Candidates, as_draw
 from embtrain.nn.rows import (
     BatchPositives,
@@ -159,7 +159,7 @@ class SampledLoss(nn.Module):
             raise UsageError(f"target: is missing, and {source.name} never draws it; pass it, or make the module with "
                              "exclude_target=False")
         try:
-            with in_arguments():
+            with source_call(table.weight.device):
                 source.prepare_log_prob(step.view)
                 return source.log_prob(for_source(rows.query), ids).expand(len(query), -1)
         finally:
@@ -184,7 +184,7 @@ class SampledLoss(nn.Module):
             raise UsageError(f"query: {len(query)} row; {source.name} uses the other targets of the batch as negatives "
                              "and needs at least two rows")
         reader = for_source(query, self.training)
-        with torch.no_grad(), torch.autocast(query.vector.device.type, enabled=False), in_arguments():
+        with torch.no_grad(), source_call(query.target.device):
             drawn = source.draw(reader, source.config.k, step.view) if candidates is None \
                 else as_draw(candidates, rows, self.num_classes, self.loss.traits.needs_q)
         check_probabilities(drawn.log_q_target, query.target, source, self.loss)
@@ -207,7 +207,7 @@ class SampledLoss(nn.Module):
 
         def learn(_: Tensor) -> None:
             if waiting:
-                with torch.enable_grad(), in_arguments():    # a generator may compute a gradient of its own
+                with torch.enable_grad(), source_call(query.target.device):       # a generator may compute a gradient
                     self._learnt = source.learn(for_source(query), drawn, waiting.pop())
 
         output.per_example.register_hook(learn)  # type: ignore[no-untyped-call]
@@ -232,7 +232,7 @@ class SampledLoss(nn.Module):
         if training:
             is_refresh = self.refresh and self._n_calls % self.refresh == 0
             if self._n_calls == 0 or is_refresh or (is_due and is_new):
-                with torch.autocast(table.weight.device.type, enabled=False), in_arguments():
+                with source_call(table.weight.device):
                     self._step.source.on_epoch_start(self._step.view)
             self._n_calls += 1
         return self._step

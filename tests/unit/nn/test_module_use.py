@@ -74,6 +74,33 @@ def test_an_evaluation_leaves_the_source_as_it_was(name: str, query: Tensor, wei
     assert serialize.to_bytes(evaluated.state_dict()) == serialize.to_bytes(plain.state_dict())
 
 
+# -- autocast ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["cluster", "midx", "exp", "rff", "quadratic", "ace", "mixture", "adversarial_tree"])
+def test_probabilities_under_autocast_are_those_of_the_draws(name: str, query: Tensor, weight: Tensor, target: Tensor
+                                                             ) -> None:
+    loss = sampled.SampledSoftmax(name, num_classes=V, num_sampled=5, counts=torch.ones(V), num_contexts=B,
+                                  **({"exclude_target": False} if name == "exp" else {}))
+    context, ids = torch.arange(B), torch.arange(V)
+    loss(query, weight, target, context=context)
+    log_q = loss.log_prob(query, weight, ids, context=context)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(loss.log_prob(query, weight, ids, context=context), log_q)
+
+
+@pytest.mark.parametrize("name", ["ace", "kbgan"])
+def test_a_generator_learns_in_float32_in_a_backward_under_autocast(name: str, query: Tensor, weight: Tensor,
+                                                                    target: Tensor) -> None:
+    def trained(is_enabled: bool) -> bytes:
+        loss = sampled.NegativeSampling(name, num_classes=V, num_sampled=5, counts=torch.ones(V), num_contexts=B)
+        value = loss(query, weight, target, context=torch.arange(B))
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_enabled):
+            value.backward()
+        assert loss.source is not None
+        return serialize.to_bytes(loss.source.state_dict())
+    assert trained(True) == trained(False)
+
+
 # -- counts of a stream ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", ["adversarial_tree", "mixture"])
