@@ -8,7 +8,7 @@ module.py      SampledLoss: their base, with any loss and any source
 candidates.py  negatives of the user's own
 rows.py        queries and targets as rows
 table.py       the user's output layer as a model
-source.py      the source and its counts
+source.py      the source, its counts, and the loss
 state.py       the state of a module as a tensor, and whether it fits
 arguments.py   checks of arguments, and their names in messages
 pykeen         negative samplers and a training callback for PyKEEN

@@ -117,8 +117,11 @@ def in_arguments(*, has_candidates: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def source_call(device: torch.device) -> Iterator[None]:
-    """Call a method of a source, outside of autocast, with arguments in place of keys in its messages."""
-    with torch.autocast(device.type, enabled=False), in_arguments():
+    """Call a method of a source, with arguments in place of keys in its messages.
+
+    Outside of autocast, and of inference mode: the tensors that it creates also serve training.
+    """
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False), in_arguments():
         yield
 
 

@@ -19,14 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from embtrain.common.config.arguments import whole_number
-from embtrain.common.config.layers import Layer
-from embtrain.common.config.tree import build
 from embtrain.common.errors import UsageError
-from embtrain.common.types import LossInput, LossOutput, Negatives, ProblemSpec, Query
-from embtrain.losses import base as losses
-from embtrain.losses.base import Loss
+from embtrain.common.types import LossInput, LossOutput, Negatives, Query
 from embtrain.negatives.base import NegativeSource
-from embtrain.nn.arguments import MAX_SEED, in_arguments, of_type, one_of, source_call, truth
+from embtrain.nn.arguments import MAX_SEED, in_arguments, one_of, source_call, truth
 from embtrain.nn.candidates import Candidates, as_draw
 from embtrain.nn.rows import (
     BatchPositives,
@@ -43,7 +39,7 @@ from embtrain.nn.rows import (
     table_of,
     without_targets,
 )
-from embtrain.nn.source import StreamCounts, context_sizes_of, fixed_counts, spec_of, spec_of_source
+from embtrain.nn.source import StreamCounts, context_sizes_of, fixed_counts, make_loss, spec_of, spec_of_source
 from embtrain.nn.state import VectorFormat, check_fit, check_vectors, from_tensor, load, settings_of, to_tensor
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
@@ -107,7 +103,9 @@ class SampledLoss(nn.Module):
                                  context_sizes_of(num_contexts))
             self._given, self._counts = None, None if counts is None else fixed_counts(counts, num_classes)
         self._stream = StreamCounts(num_classes) if self._counts is None and self._given is None else None
-        self.loss = self._make_loss(loss, {} if loss_options is None else loss_options)
+        known_counts = torch.ones(num_classes, dtype=torch.float64) if self._counts is None else self._counts
+        self.loss = make_loss(self.loss_name if loss is None else loss, self.loss_defaults, loss_options,
+                              self._spec.problem(known_counts, 0, torch.device("cpu")))
         self._step: Step | None = None                       # built at the first call, which has D and the device
         self._pending: Mapping[str, Any] | None = None       # state that was loaded before the first call
         self._vectors: VectorFormat | None = None            # of the latest call
@@ -214,6 +212,7 @@ class SampledLoss(nn.Module):
 
     # -- building -------------------------------------------------------------------------------------------------
 
+    @torch.inference_mode(False)                                    # all that is created here also serves training
     def _prepare(self, rows: Rows, table: OutputLayer, is_training: bool | None = None) -> Step:
         """The step of this call, with the source built or refreshed. is_training: None: as the module is."""
         training = self.training if is_training is None else is_training
@@ -241,7 +240,7 @@ class SampledLoss(nn.Module):
         """Build the source, or build it again for new counts; it then keeps what does not depend on them."""
         counts = self._stream.used if self._stream is not None else self._counts
         assert counts is not None and self._vectors is not None
-        with torch.inference_mode(False), in_arguments():           # its tensors also serve training
+        with in_arguments():
             source = self._given or self._spec.build(counts.cpu(), self._vectors.n_columns, device)
             model = TableModel(source.problem, self._similarity, self._scale, self._frozen)
             if reasons := incompatibilities(source, self.loss, model):
@@ -255,18 +254,6 @@ class SampledLoss(nn.Module):
             load(source, self._pending)
         self._pending = None
         self._step = Step(model, source, self.loss, [], TrainConfig(engine="autograd"))
-
-    def _make_loss(self, given: str | None, options: Mapping[str, Any]) -> Loss:
-        name = self.loss_name if given is None else given
-        of_type("loss", name, str, "the name of a loss")
-        of_type("loss_options", options, Mapping, "a mapping of keys to values")
-        with in_arguments():
-            loss_class = losses.find(name)
-        layers = [Layer("loss_options", {"name": name, **self.loss_defaults, **options})]
-        counts = torch.ones(self.num_classes, dtype=torch.float64) if self._counts is None else self._counts
-        problem: ProblemSpec = self._spec.problem(counts, 0, torch.device("cpu"))
-        with in_arguments():
-            return loss_class(build(loss_class.Config, layers, "loss"), problem)
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -289,6 +276,7 @@ class SampledLoss(nn.Module):
             "vectors": None if self._vectors is None else tuple(self._vectors),
             "counts": None if self._stream is None else self._stream.state_dict()})
 
+    @torch.inference_mode(False)
     def set_extra_state(self, saved: Tensor) -> None:
         """Restore `get_extra_state`. A source that is not built yet receives its state at the first call."""
         state = from_tensor(saved)

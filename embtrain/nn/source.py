@@ -1,8 +1,9 @@
-"""The negative source of a module: built at the first call, rebuilt as the counts of a stream grow.
+"""The negative source of a module, its counts, and the loss.
 
-Without `counts`, every class starts with count 1, and each training call adds its targets. A source that draws by
-counts (trait `uses_counts`) is built again whenever the number of counted targets has doubled, and continues from the
-earlier one as `grow_from` defines. q of every draw stays exact: it is that of the counts at the latest build.
+The source is built at the first call. Without `counts`, every class starts with count 1, and each training call adds
+its targets. A source that draws by counts (trait `uses_counts`) is built again whenever the number of counted targets
+has doubled, and continues from the earlier one as `grow_from` defines. q of every draw stays exact: it is that of the
+counts at the latest build.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from embtrain.common.config.layers import Layer
 from embtrain.common.config.tree import build
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
+from embtrain.losses import base as losses
+from embtrain.losses.base import Loss
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.nn.arguments import dense_tensor, in_arguments, of_type, one_of, type_of
@@ -84,6 +87,16 @@ def spec_of_source(source: NegativeSource, num_classes: int, seed: int, own: Map
         raise UsageError(f"num_classes: {num_classes:,}, but this source was made for {problem.n_candidates:,}")
     sizes = problem.context_sizes or (None if problem.n_contexts is None else (problem.n_contexts,))
     return SourceSpec(type(source), source.config, seed, sizes, problem)
+
+
+def make_loss(name: str, defaults: Mapping[str, Any], options: Mapping[str, Any] | None, problem: ProblemSpec) -> Loss:
+    """The loss of a name with its options, in place of the defaults. Raises UsageError for an unknown name or key."""
+    of_type("loss", name, str, "the name of a loss")
+    of_type("loss_options", {} if options is None else options, Mapping, "a mapping of keys to values")
+    with in_arguments():
+        loss_class = losses.find(name)
+        layers = [Layer("loss_options", {"name": name, **defaults, **(options or {})})]
+        return loss_class(build(loss_class.Config, layers, "loss"), problem)
 
 
 def fixed_counts(counts: Tensor | Sequence[float], num_classes: int) -> Tensor:

@@ -74,6 +74,32 @@ def test_an_evaluation_leaves_the_source_as_it_was(name: str, query: Tensor, wei
     assert serialize.to_bytes(evaluated.state_dict()) == serialize.to_bytes(plain.state_dict())
 
 
+# -- inference mode ----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["ace", "nscaching", "cluster", "in_batch"])
+@pytest.mark.parametrize("is_training", [False, True])
+def test_calls_in_inference_mode_leave_a_loss_that_trains(name: str, is_training: bool, query: Tensor, weight: Tensor,
+                                                          target: Tensor) -> None:
+    """Also if a state was loaded there."""
+    def made() -> SampledLoss:
+        return sampled.NegativeSampling(name, num_classes=V, num_sampled=5, num_contexts=B,
+                                        counts=None if name == "in_batch" else torch.ones(V)).train(is_training)
+    def train(loss: SampledLoss) -> None:
+        for _ in range(2):
+            loss.train()(query, weight, target, context=torch.arange(B)).backward()
+    first, second = made(), made()
+    with torch.inference_mode():
+        first(query, weight, target, context=torch.arange(B))
+        second.load_state_dict(first.state_dict())
+    train(first)
+    train(second)
+    third = made()
+    with torch.inference_mode():
+        third.load_state_dict(second.state_dict())
+        third(query, weight, target, context=torch.arange(B))
+    train(third)
+
+
 # -- autocast ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", ["cluster", "midx", "exp", "rff", "quadratic", "ace", "mixture", "adversarial_tree"])
