@@ -20,7 +20,8 @@ from torch.nn.parameter import is_lazy
 from embtrain.common.errors import UsageError
 
 MAX_SEED = 2**64 - 1     # of torch.Generator
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+HALF = (torch.float16, torch.bfloat16)     # scores in these types are converted: a loss needs more digits
+FLOATS = (*HALF, torch.float32, torch.float64)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from embtrain.nn.rows import (
     check_query,
     for_source,
     id_rows,
+    in_float32,
     is_on,
     make_rows,
     masks_by_weight,
@@ -191,6 +192,7 @@ class SampledLoss(nn.Module):
             drawn = mark_false_negatives(drawn, replace(reader, context=rows.owner), source.config.filter,
                                          BatchPositives(rows.targets))
         scored = step.score(query, drawn)
+        scored = replace(scored, query=in_float32(query))
         if by_weight:
             scored = without_targets(scored)
         with torch.autocast(query.vector.device.type, enabled=False), \

@@ -12,7 +12,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.losses.base import Loss
 from embtrain.negatives.base import NegativeSource
-from embtrain.nn.arguments import dense_tensor, float_tensor, same_device
+from embtrain.nn.arguments import HALF, dense_tensor, float_tensor, same_device
 
 Weight = Tensor | nn.Embedding | nn.Linear
 
@@ -86,9 +86,10 @@ def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor
         raise UsageError("query: has no rows; leave empty batches out")
     _check_context(context, len(query), context_sizes)
     _check_devices(table, query=query, target=target, context=context)
-    if not torch.is_autocast_enabled(query.device.type) and query.dtype != table.weight.dtype:
-        raise UsageError(f"query: has the dtype {query.dtype}, the weight {table.weight.dtype}; convert one of them, "
-                         "or use torch.autocast")
+    is_double = torch.float64 in (query.dtype, table.weight.dtype)                     # which autocast leaves as it is
+    if query.dtype != table.weight.dtype and (is_double or not torch.is_autocast_enabled(query.device.type)):
+        raise UsageError(f"query: has the dtype {query.dtype}, the weight {table.weight.dtype}; convert one of them"
+                         + ("" if is_double else ", or use torch.autocast"))
     targets = target if target.ndim == 2 else target.unsqueeze(1)
     kept = None if ignore_index is None else targets != ignore_index
     if kept is not None and not kept.any():
@@ -200,11 +201,14 @@ class BatchPositives:
         return self.targets.nbytes
 
 
+def in_float32(query: Query) -> Query:
+    """The query with vectors at least in float32, as sources and losses receive it."""
+    return replace(query, vectors=query.vectors.float()) if query.vectors.dtype in HALF else query
+
+
 def for_source(query: Query, is_training: bool = True) -> Query:
     """The query as a source receives it: detached, at least in float32."""
-    vectors = query.vectors.detach()
-    return replace(query, vectors=vectors.float() if vectors.dtype in (torch.float16, torch.bfloat16) else vectors,
-                   is_training=is_training)
+    return replace(in_float32(query.detach()), is_training=is_training)
 
 
 def is_on(device: torch.device, name: str) -> bool:

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.nn.arguments import of_type
+from embtrain.nn.arguments import HALF, of_type
 from embtrain.nn.rows import OutputLayer
 from embtrain.nn.source import SourceSpec
-from embtrain.nn.table import HALF
 from embtrain.train.state import serialize
 
 REMEDY = "load it into a module made with the same arguments"

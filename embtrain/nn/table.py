@@ -17,8 +17,7 @@ from torch import Tensor
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.products import cosine_scores, dot_scores
-
-HALF = (torch.float16, torch.bfloat16)  # scores in these types are converted: a loss needs more digits
+from embtrain.nn.arguments import HALF
 
 
 class TableModel(Model):
@@ -43,8 +42,11 @@ class TableModel(Model):
         """Scores (B, K) of ids (1, K) or (B, K), or of vectors (B, K, D), at least in float32."""
         weight, bias = self._current()
         vector = query.vector
-        if weight.dtype in HALF and vector.dtype == torch.float32:   # sources receive queries in float32
-            weight = weight.float()
+        if vector.dtype not in HALF or not torch.is_autocast_enabled(vector.device.type):    # autocast converts half
+            if candidates.is_floating_point():
+                vector, candidates = _of_one_dtype(vector, candidates)
+            else:
+                vector, weight = _of_one_dtype(vector, weight)
         if self.geometry == "cosine":
             scores = cosine_scores(vector, weight, candidates, self.sparse, self.tau)
         elif bias is None or candidates.is_floating_point():
@@ -62,3 +64,9 @@ class TableModel(Model):
     def _current(self) -> tuple[Tensor, Tensor | None]:
         assert self._weight is not None, "use() precedes every score"
         return self._weight
+
+
+def _of_one_dtype(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the larger dtype: sources compute in float32, and so do losses, whatever query and weight are."""
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    return a.to(dtype), b.to(dtype)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+from helpers.looped import looped
 from torch import Tensor, nn
 
 import embtrain.nn as sampled
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec
+from embtrain.losses import base as losses
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
 from embtrain.nn.module import SampledLoss
 from embtrain.train.state import serialize
 
 V, D, B = 40, 8, 12
+ONE_VECTOR = ("synthetic_difference", "synthetic_projection")          # one negative for each row
 
 
 @pytest.fixture
@@ -112,6 +117,55 @@ def test_probabilities_under_autocast_are_those_of_the_draws(name: str, query: T
     log_q = loss.log_prob(query, weight, ids, context=context)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(loss.log_prob(query, weight, ids, context=context), log_q)
+
+
+@pytest.mark.parametrize("name", losses.names())
+def test_every_loss_is_computed_in_float32(name: str, query: Tensor, weight: Tensor, target: Tensor) -> None:
+    """Half queries and weights, with and without autocast, for every source that the loss can have."""
+    rows = nn.functional.normalize(weight.detach(), dim=1)
+    n_tested = 0
+    for source, kind in itertools.product(["unigram", "every", "none", *ONE_VECTOR], [
+            {}, {"frozen": True}, {"frozen": True, "similarity": "cosine"}]):
+        def value(dtype: torch.dtype, weight_dtype: torch.dtype, cast: torch.dtype | None, source: str = source,
+                  kind: dict[str, Any] = kind) -> Tensor:
+            loss = SampledLoss(source, loss=name, num_classes=V, num_sampled=1 if source in ONE_VECTOR else 5,
+                               filter="none" if source in ("every", "none") else "target", counts=torch.ones(V), **kind)
+            h = query.to(dtype, copy=True).requires_grad_()
+            with torch.autocast("cpu", cast, enabled=cast is not None):
+                found = loss(h, rows.to(weight_dtype), target)
+            found.backward()
+            assert h.grad is not None and h.grad.isfinite().all()
+            return found.detach()
+        try:
+            expected = value(torch.float32, torch.float32, None)
+        except UsageError:
+            continue
+        n_tested += 1
+        full, bf16, f16 = torch.float32, torch.bfloat16, torch.float16
+        for case in (bf16, bf16, None), (f16, f16, None), (bf16, full, bf16), (full, bf16, bf16), (f16, f16, bf16):
+            found = value(*case)
+            assert found.dtype == full
+            assert torch.allclose(found, expected, rtol=0.04, atol=0.04), (source, kind, case)
+        with pytest.raises(UsageError, match=r"^query: has the dtype torch.float64, .*; convert one of them$"):
+            value(torch.float64, torch.float32, torch.bfloat16)
+    assert n_tested
+
+
+@looped("name", [name for name in negatives.names() if name not in ("none", "candidates", "reflexive", "typed")])
+def test_every_source_draws_for_half_precision(name: str, query: Tensor, weight: Tensor, target: Tensor) -> None:
+    one = name in ONE_VECTOR
+    for dtype, weight_dtype, cast in ((torch.bfloat16, torch.bfloat16, None), (torch.float16, torch.float16, None),
+                                      (torch.bfloat16, torch.float32, torch.bfloat16)):
+        loss = SampledLoss(name, loss="margin" if one else "logistic", num_classes=V, num_sampled=1 if one else 5,
+                           counts=torch.ones(V), num_contexts=B, frozen=one, similarity="cosine" if one else "dot")
+        h = query.to(dtype).requires_grad_()
+        table = nn.functional.normalize(weight.detach(), dim=1).to(weight_dtype).requires_grad_(not one)
+        for _ in range(2):
+            with torch.autocast("cpu", cast, enabled=cast is not None):
+                value = loss(h, table, target, context=torch.arange(B))
+            value.backward()
+        assert value.dtype == torch.float32 and value.isfinite()
+        assert h.grad is not None and h.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["ace", "kbgan"])
