@@ -221,9 +221,11 @@ class SampledLoss(nn.Module):
         if (vectors := VectorFormat.read(rows.query.vector, table)) != self._vectors:
             check_vectors(vectors, self._vectors, self._spec, self._source_state())
             self._vectors = vectors
+        if self._pending is not None:                        # it fits the counts before those of this call
+            self._build(table.weight.device)
         is_due = self._stream is not None and training and self._stream.add(rows.query.target.detach())
-        is_new = self._step is None or (is_due and self._step.source.traits.uses_counts)
-        if is_new:
+        is_renewed = is_due and self._step is not None and self._step.source.traits.uses_counts
+        if self._step is None or is_renewed:
             self._build(table.weight.device)
         assert self._step is not None
         if not is_on(table.weight.device, device := self._step.source.problem.device):
@@ -232,7 +234,7 @@ class SampledLoss(nn.Module):
         cast(TableModel, self._step.model).use(table.weight, table.bias, table.sparse)
         if training:
             is_refresh = self.refresh and self._n_calls % self.refresh == 0
-            if self._n_calls == 0 or is_refresh or (is_due and is_new):
+            if self._n_calls == 0 or is_refresh or is_renewed:
                 with source_call(table.weight.device):
                     self._step.source.on_epoch_start(self._step.view)
             self._n_calls += 1

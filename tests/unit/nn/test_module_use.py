@@ -202,6 +202,34 @@ def test_a_fitted_tree_outlives_the_doublings_of_the_counts(name: str, monkeypat
     assert loss.log_prob(query, weight, torch.arange(V)).exp()[:, :B].sum(1).min() > 0.8
 
 
+def loaded(loss: SampledLoss, other: SampledLoss) -> SampledLoss:
+    other.load_state_dict(loss.state_dict())
+    return other
+
+
+@pytest.mark.parametrize("resume", [loaded, lambda loss, other: copy.deepcopy(loss)], ids=["loaded", "copied"])
+@pytest.mark.parametrize(("name", "options"), [
+    ("unigram", {}), ("cluster", {}), ("cluster", {"within_cell": "unigram"}), ("rff", {"prior_exponent": 0.75}),
+    ("mixture", {}), ("hardest", {"inner": {"source": "unigram", "k": 9}}), ("adversarial_tree", {"pairs": 2 * B})])
+def test_a_module_continues_at_the_call_that_doubles_the_counts(
+        resume: Callable[[SampledLoss, SampledLoss], SampledLoss], name: str, options: dict[str, Any],
+        monkeypatch: pytest.MonkeyPatch, query: Tensor, weight: Tensor, target: Tensor) -> None:
+    monkeypatch.setattr("embtrain.nn.source.FIRST_REBUILD", 2 * B)
+    random = torch.Generator().manual_seed(3)
+    weights = [torch.randn(V, D, generator=random, requires_grad=True) for _ in range(7)]
+    def call(loss: SampledLoss, i: int) -> float:
+        return loss(query, weights[i], target, context=target).item()
+    def made() -> SampledLoss:
+        return sampled.NegativeSampling(name, num_classes=V, num_sampled=5, **options)
+    straight = made()
+    expected = [call(straight, i) for i in range(7)]
+    for n in (1, 3):                                       # the counts are doubled at the second and the fourth call
+        loss = made()
+        assert [call(loss, i) for i in range(n)] == expected[:n]
+        again = resume(loss, made())
+        assert [call(again, i) for i in range(n, 7)] == expected[n:]
+
+
 # -- classes that never occur ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("kind", "source"), [
