@@ -254,6 +254,17 @@ def test_at_the_target_the_loss_is_zero_and_the_gradient_finite(name: str, dtype
 
 # --- the most informative negative ------------------------------------------------------------------------------------
 
+@pytest.mark.parametrize("name", ["synthetic_projection", "synthetic_difference", "most_informative"])
+def test_the_loss_of_a_query_that_is_not_finite_is_not(name: str) -> None:
+    skipgram = model()
+    step = Step(skipgram, source(name), loss("margin"), [], TrainConfig(engine="autograd"))
+    query = skipgram.encode(batch())
+    query = query.with_vector(torch.cat([query.vector[:1] * torch.nan, query.vector[1:]]))
+    scored = step.score(query, step.source.draw(query.detach(), 1, step.view))
+    found = step.loss(scored).per_example
+    assert found[0].isnan() and found[1:].isfinite().all()
+
+
 def test_the_most_informative_negative_excludes_the_target_and_excluded_words() -> None:
     words = [f"w{i}" for i in range(V)]
     words[7] = "<unk>"

@@ -50,7 +50,7 @@ class Synthetic(NegativeSource):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         h, e = normalize(query.vector, dim=1), normalize(view.table()[query.target], dim=1)   # (B, D)
         u, length = self.synthesize(h, e)
-        weight = (length > MIN_LENGTH[h.dtype]).to(h.dtype)                         # (B, 1)
+        weight = (~(length <= MIN_LENGTH[h.dtype])).to(h.dtype)                     # (B, 1); 1 for NaN, not a loss of 0
         origin = torch.full((1, 1), SYNTHETIC, dtype=torch.int8, device=h.device)
         return Negatives(vectors=u.unsqueeze(1), weight=weight, origin=origin, total_weight=weight)
 
