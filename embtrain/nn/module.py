@@ -64,7 +64,8 @@ class SampledLoss(nn.Module):
     losses of continuous outputs need. num_contexts: number of values of `context`, or of each of its columns.
     sparse: sparse gradients of a weight that is a tensor; an nn.Embedding sets its own. refresh: training calls between
     two rebuilds of what a source derives from the weight, in addition to its own intervals; 0: none.
-    reduction: "mean", "sum" or "none". ignore_index: targets without a row. seed: of draws and of parameters.
+    reduction: "mean", "sum" or "none". ignore_index: targets without a row. seed: of draws and of parameters; another
+    one for each process that trains the model.
 
     Raises UsageError for wrong types and values, and for combinations that do not exist. A module belongs to the device
     of its first call.
@@ -111,6 +112,7 @@ class SampledLoss(nn.Module):
         self._pending: Mapping[str, Any] | None = None       # state that was loaded before the first call
         self._vectors: VectorFormat | None = None            # of the latest call
         self._n_calls, self._learnt = 0, dict[str, float]()
+        self._new_seed: int | None = None                    # of `reseed`, until the next call
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, query: Tensor, weight: Weight, target: Tensor, bias: Tensor | None = None,
@@ -168,6 +170,10 @@ class SampledLoss(nn.Module):
     def source(self) -> NegativeSource | None:
         """The source; None before the first call."""
         return self._given if self._step is None else self._step.source
+
+    def reseed(self, seed: int) -> None:
+        """Draw by another seed from the next call on. Processes that load one state need a seed each."""
+        self._new_seed = whole_number("seed", seed, 0, MAX_SEED)
 
     def metrics(self) -> dict[str, float]:
         """Values of the source and of the loss at the latest call, for a log."""
@@ -231,6 +237,9 @@ class SampledLoss(nn.Module):
         if not is_on(table.weight.device, device := self._step.source.problem.device):
             raise UsageError(f"weight: is on {table.weight.device}, but the source is on {device}; make one module for "
                              "each device")
+        if self._new_seed is not None:
+            self._step.source.reseed(self._new_seed)
+            self._new_seed = None
         cast(TableModel, self._step.model).use(table.weight, table.bias, table.sparse)
         if training:
             is_refresh = self.refresh and self._n_calls % self.refresh == 0
@@ -288,4 +297,4 @@ class SampledLoss(nn.Module):
         if self._stream is not None:
             self._stream.load_state_dict(state["counts"])
         self._vectors = None if state["vectors"] is None else VectorFormat(*state["vectors"])
-        self._pending, self._step, self._n_calls = state["source"], None, state["calls"]
+        self._pending, self._step, self._n_calls, self._new_seed = state["source"], None, state["calls"], None

@@ -202,6 +202,30 @@ def test_a_fitted_tree_outlives_the_doublings_of_the_counts(name: str, monkeypat
     assert loss.log_prob(query, weight, torch.arange(V)).exp()[:, :B].sum(1).min() > 0.8
 
 
+@pytest.mark.parametrize("name", ["uniform", "unigram", "cluster", "mixture", "ace"])
+def test_processes_that_load_one_state_draw_by_seeds_of_their_own(name: str, query: Tensor, weight: Tensor,
+                                                                  target: Tensor) -> None:
+    def made() -> SampledLoss:
+        return sampled.NegativeSampling(name, num_classes=V, num_sampled=5, counts=torch.ones(V), num_contexts=V)
+    def call(loss: SampledLoss) -> float:
+        return loss(query, weight, target, context=target).item()
+    def reseeded(seed: int) -> SampledLoss:
+        again = loaded(trained, made())
+        again.reseed(seed)
+        return again
+    trained = made()
+    call(trained)
+    first, second, repeated = (call(reseeded(seed)) for seed in (1, 2, 1))
+    assert first == repeated and len({first, second, call(loaded(reseeded(1), made()))}) == 3
+    used, new = loaded(trained, made()), made()
+    call(used)
+    used.reseed(1)
+    new.reseed(1)
+    assert call(used) == call(new) == first
+    with pytest.raises(UsageError, match=r"^seed: -1"):
+        new.reseed(-1)
+
+
 def loaded(loss: SampledLoss, other: SampledLoss) -> SampledLoss:
     other.load_state_dict(loss.state_dict())
     return other
