@@ -23,16 +23,15 @@ from typing import Any
 
 from embtrain import report
 from embtrain.common import progress, terminal
-from embtrain.common.config import dump
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError, is_lack_of_resources
-from embtrain.common.files import claim_folder, dated_folder, read_json, write_text
+from embtrain.common.files import claim_folder, dated_folder, read_json
 from embtrain.common.shipped import benchmark_label
 from embtrain.common.types import Score
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import engine, outcome, results, tuning
 from embtrain.experiment.comparison.checks import first_run, folder as folders, metrics, parts
 from embtrain.experiment.comparison.checks.pairing import check_saved_settings, pairing_errors
-from embtrain.experiment.comparison.grid import FILE, Grid, Kind, StartRun, continue_command, read_grid, stored_files
+from embtrain.experiment.comparison.grid import Grid, GridFile, Kind, StartRun, read_grid, run_options, stored_files
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.experiment.comparison.verdict import CPU
@@ -97,7 +96,6 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     folders.check_corpus(folder, grid.corpus)
     if out is None and folder != (folder := claim_folder(folder)):
         grid, cells = plan(requested, folder)       # another process has taken the name
-    resume = continue_command(folder, grid.paper, *_options(parallel, threads, budget), *sharing.options)
     with sharing.working_in(folder, grid, cells, parallel, threads, budget) as crew:
         trials = [_trial(grid, folder, label, 0, sets) for label, sets in tuning.first_trial_sets(folder, grid).items()]
         check_saved_settings(trials)
@@ -107,37 +105,39 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
         if not progress.is_quiet():
             bounds = _extreme_trials(grid, folder, cells[0].settings).values()
             terminal.note(engine.describe([*cells, *bounds], _plan(requested, folder)[1]))
-        _note_left_out(folder, grid, cells)
+        folders.note_left_out(folder, grid, [cell.name for cell in cells])
         parts.check_settings(probes := _probes(grid, folder, cells, searched), has_start_file=grid.start is None)
-        write_text(folder / FILE, dump(grid))
+        file = GridFile(folder, grid, [*run_options(parallel, threads, budget), *sharing.options])
+
+        def require(cell: Cell) -> None:
+            metrics.require_metrics(grid, _read_outcome(folder, cell), folder, file.resume())
+
         try:
             for cell in filter(Cell.is_finished, cells):     # before the corpus is read
-                metrics.require_metrics(grid, _read_outcome(folder, cell), folder, resume)
+                require(cell)
             if not (searched and all(cell.is_finished() for cell in cells)):
                 n_trials = 0 if searched else grid.trials or 0
-                check_metrics = partial(metrics.require_available, grid, cells, not searched, folder, resume)
-                run = partial(crew.run, blocks=first_run.prepare(folder, [*cells, *trials], probes, n_trials,
-                                                                 crew.parallel, check_metrics))
+                check_metrics = partial(metrics.require_available, grid, cells, not searched, folder, file.resume())
+                run = partial(_run, file, partial(crew.run, blocks=first_run.prepare(
+                    folder, [*cells, *trials], probes, n_trials, crew.parallel, check_metrics)))
                 if grid.start is not None:
                     _train_start(_start_cell(grid.start, folder), run)
                 while not searched:
-                    _search(grid, folder, cells[0].settings, resume, run)
+                    _search(grid, folder, cells[0].settings, file.resume, run)
                     searched = bool(tuning.best_sets(folder, grid))
                     grid, cells = plan(grid, folder)
                     check_saved_settings(cells)
-                run(cells, on_finished=lambda cell: metrics.require_metrics(grid, _read_outcome(folder, cell), folder,
-                                                                            resume))
-            crew.report(cells, lambda: _report(folder, grid, cells))
+                run(cells, on_finished=require)
+            crew.report(cells, lambda: _report(folder, grid, cells, file.write))
             return Comparison(folder)
         except Stopped as stopped:
-            raise Stopped(stopped.signal, resume) from stopped
+            raise Stopped(stopped.signal, file.resume()) from stopped
 
 
-def _options(parallel: int | None, threads: int, budget: float | None) -> list[str]:
-    """The options of the command that are not stored."""
-    return [*([] if parallel is None else ["--parallel", str(parallel)]),
-            *(["--threads", str(threads)] if threads else []),
-            *([] if budget is None else ["--cpu-seconds", f"{budget:.15g}"])]
+def _run(file: GridFile, run: Callable[..., None], cells: Sequence[Cell], on_finished: Callable[[Cell], None]) -> None:
+    """Store the grid and run cells: the first ones begin the comparison."""
+    file.write()
+    run(cells, on_finished=on_finished)
 
 
 def _probes(grid: Grid, folder: Path, cells: Sequence[Cell], searched: bool) -> dict[str, Cell]:
@@ -162,13 +162,13 @@ def _start_cell(start: StartRun, folder: Path) -> Cell:
     return replace(_cell("start", start, start.seed, Grid(corpus=start.corpus), sets, folder), folder=folder / "start")
 
 
-def _search(grid: Grid, folder: Path, first: Settings, resume: str, run: Callable[..., None]) -> None:
+def _search(grid: Grid, folder: Path, first: Settings, resume: Callable[[], str], run: Callable[..., None]) -> None:
     """Choose settings for each strategy on validation."""
     task = tasks.find(first)
     metric, _ = tuning.objective(str(grid.metric), task)
     tuning.search(folder, grid, first, task, partial(_trial, grid, folder),
                   partial(run, on_finished=lambda trial: metrics.require_objective(
-                      grid, _read_outcome(folder, trial), metric, resume)))
+                      grid, _read_outcome(folder, trial), metric, resume())))
 
 
 def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
@@ -268,8 +268,9 @@ def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder
                 tuple(options))
 
 
-def _report(folder: Path, grid: Grid, cells: Sequence[Cell]) -> Comparison:
-    """Score the cells and write results.json and the report."""
+def _report(folder: Path, grid: Grid, cells: Sequence[Cell], store_grid: Callable[[], None] = lambda: None
+            ) -> Comparison:
+    """Score the cells and write results.json and the report, which contains the stored grid."""
     outcomes = [_read_outcome(folder, cell) for cell in cells]
     plan_tree = grid.model_dump(mode="json")
     claim = None
@@ -279,14 +280,9 @@ def _report(folder: Path, grid: Grid, cells: Sequence[Cell]) -> Comparison:
         claim = claims.reproduction(paper, plan_tree, outcomes, spent(cells))
     results.write(folder, plan_tree, outcomes, claim, tuning.summary(folder, grid),
                   [line] if (line := folders.left_out(folder, grid, [cell.name for cell in cells])) else [])
+    store_grid()
     page.write(folder)
     return Comparison(folder)
-
-
-def _note_left_out(folder: Path, grid: Grid, cells: Sequence[Cell]) -> None:
-    """Print which finished runs of the folder are not compared; results.json has the same note."""
-    if line := folders.left_out(folder, grid, [cell.name for cell in cells]):
-        terminal.note(f"{folder}: {line}")
 
 
 def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
@@ -296,5 +292,5 @@ def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
 def rejudge(folder: Path) -> Comparison:
     """Repeat the statistics and the report of a comparison; nothing is trained."""
     grid, cells = _check(*_plan(read_grid({}, None, folder), folder))
-    _note_left_out(folder, grid, cells)
+    folders.note_left_out(folder, grid, [cell.name for cell in cells])
     return _report(folder, grid, cells)

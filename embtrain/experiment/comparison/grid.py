@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator
 
-from embtrain.common.config import Layer, Section, build, from_set, read_yaml
+from embtrain.common.config import Layer, Section, build, dump, from_set, read_yaml
 from embtrain.common.config.layers import KeyPath, dotted, printable
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import as_argument
+from embtrain.common.files import as_argument, write_text
 from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment.comparison import outcome
 
@@ -156,6 +156,35 @@ def continue_command(folder: Path, paper: str | None, *options: str) -> str:
     """The shell command that continues in the folder of a comparison; settings stored there are not repeated."""
     return shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", as_argument(paper)]), "--out",
                        as_argument(folder), *options])
+
+
+@dataclass(frozen=True)
+class GridFile:
+    """comparison.yaml of a comparison that begins or continues with `grid`.
+
+    It is replaced only when no check can refuse the grid any more: a comparison that is refused leaves the grid of the
+    runs and results in its folder.
+    """
+
+    folder: Path
+    grid: Grid
+    options: Sequence[str]  # of the command that continues; they are not stored
+
+    def write(self) -> None:
+        write_text(self.folder / FILE, dump(self.grid))
+
+    def resume(self) -> str:
+        """The command that continues; '' while the folder has no grid, or another one."""
+        path = self.folder / FILE
+        is_stored = path.is_file() and path.read_text(encoding="utf-8") == dump(self.grid)
+        return continue_command(self.folder, self.grid.paper, *self.options) if is_stored else ""
+
+
+def run_options(parallel: int | None, threads: int, budget: float | None) -> list[str]:
+    """The options of a command that limit what runs at a time, and how long."""
+    return [*([] if parallel is None else ["--parallel", str(parallel)]),
+            *(["--threads", str(threads)] if threads else []),
+            *([] if budget is None else ["--cpu-seconds", f"{budget:.15g}"])]
 
 
 @contextlib.contextmanager

@@ -271,7 +271,7 @@ def test_a_stopped_comparison_prints_the_command_that_resumes_it(place: Path, tm
     monkeypatch.setattr(local_cells, "stop_at", None)
     assert cli.run() == 0 and local_cells.log[1:] == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
     requested = grid(place, metric="test/foo")
-    with pytest.raises(UsageError, match=f"to continue with one of them: {again} --metric"):
+    with pytest.raises(UsageError, match=r"finished runs are kept; name one of them with --metric$"):
         compare.compare(requested, Path("runs") / folder.name, 1, 2)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from helpers.in_process import Here, in_process, small_text
 
 from embtrain import cli
 from embtrain.common.config import dump
-from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, Stopped, UsageError
 from embtrain.evaluate.comparison.results import CellResult, ComparisonResults
 from embtrain.experiment.comparison import compare, failures, grid, join, outcome
 from embtrain.experiment.comparison.checks import folder as folders, metrics
@@ -94,6 +95,79 @@ def test_finished_runs_outside_the_grid_are_reported(done: Path, place: Path, ca
     assert capsys.readouterr().err == f"{done}: {line}\n"
     again = compare.compare(compare.read_grid(options(place), None, done), done, 1, 1)
     assert again.results["notes"] == [] and len(again.results["cells"]) == 6 and capsys.readouterr().err == ""
+
+
+BIG = ("negatives: {source: unigram, k: 2000, replacement: false, share_draws_by: block}\n"
+       "loss: {name: sampled_softmax}\n")
+
+
+def full_disk(patch: pytest.MonkeyPatch, place: Path) -> None:
+    patch.setattr("embtrain.common.machine.free_disk", lambda path: 0)
+
+
+def other_text(patch: pytest.MonkeyPatch, place: Path) -> None:
+    patch.setattr("embtrain.experiment.comparison.checks.first_run.check_corpus", _raise)
+
+
+def _raise(folder: Path, task: object) -> None:
+    raise DataError(f"{folder}: was trained on another corpus")
+
+
+@pytest.mark.parametrize(("changes", "prepare", "message"), [
+    ({"metric": "test/hits@7"}, None, "; finished runs are kept; name one of them with --metric"),
+    ({"strategies": ["sgns", "nce", "BIG"]}, None, "big: negatives.k: 2000 "),
+    ({"seeds": 3}, full_disk, "--out: "),
+    ({"seeds": 3}, other_text, "was trained on another corpus")])
+def test_a_refused_command_leaves_the_grid_of_the_results(
+        done: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any],
+        prepare: Callable[[pytest.MonkeyPatch, Path], None] | None, message: str) -> None:
+    (tmp_path / "big.yaml").write_text(BIG)
+    if "strategies" in changes:
+        changes = {"strategies": [name.replace("BIG", str(tmp_path / "big.yaml")) for name in changes["strategies"]]}
+    stored, results = (done / "comparison.yaml").read_text(), (done / "results.json").read_text()
+    with monkeypatch.context() as patch:
+        if prepare is not None:
+            prepare(patch, place)
+        with pytest.raises(EmbtrainError) as error:
+            compare.compare(compare.read_grid(options(place, **changes), None, done), done, 1, 1)
+    assert message in str(error.value) and Here.log == []
+    assert ((done / "comparison.yaml").read_text(), (done / "results.json").read_text()) == (stored, results)
+    assert len(compare.rejudge(done).results["cells"]) == 6             # as `embtrain report` does
+
+
+def test_a_new_baseline_is_stored_with_its_report_and_only_then(done: Path, place: Path,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, requested = (done / "comparison.yaml").read_text(), options(place, baseline="nce")
+    with monkeypatch.context() as patch:
+        patch.setattr("embtrain.experiment.comparison.results._check_benchmarks", lambda runs: _raise(done, None))
+        with pytest.raises(DataError, match="another corpus"):
+            compare.compare(compare.read_grid(requested, None, done), done, 1, 1)
+    assert (done / "comparison.yaml").read_text() == stored
+    compare.compare(compare.read_grid(requested, None, done), done, 1, 1)
+    assert "baseline: nce" in (done / "comparison.yaml").read_text() and Here.log == []
+    assert "baseline: nce" in (read_results.read(done).config_text or "")
+
+
+def test_a_command_that_was_refused_in_a_new_folder_can_be_corrected(place: Path, tmp_path: Path) -> None:
+    out, requested = tmp_path / "out", options(place, strategies=["sgns", "nce"], seeds=1)
+    with pytest.raises(UsageError, match=r"; name one of them with --metric$"):
+        compare.compare(compare.read_grid({**requested, "metric": "test/hits@7"}, None, out), out, 1, 1)
+    finished = compare.compare(compare.read_grid(requested, None, out), out, 1, 1)
+    assert finished.results["plan"]["metric"] == "test/log_likelihood"
+
+
+def test_a_stop_before_the_first_run_names_no_command_that_would_continue_another_grid(
+        done: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*arguments: Any) -> int:
+        raise Stopped(15)
+
+    monkeypatch.setattr(compare.first_run, "prepare", stop)
+    for n_seeds in (2, 3):
+        shutil.rmtree(done / "cells" / "sgns-seed1", ignore_errors=True)
+        with pytest.raises(Stopped) as stopped:
+            compare.compare(compare.read_grid(options(place, seeds=n_seeds), None, done), done, 1, 1)
+        assert stopped.value.resume_command == ("" if n_seeds == 3 else
+                                                f"embtrain compare --out {done} --parallel 1 --threads 1")
 
 
 def test_runs_that_were_not_run_are_reported(done: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -258,9 +258,13 @@ def test_a_metric_that_does_not_exist_stops_the_first_run(place: Path, tmp_path:
         compare.compare(grid(place, metric="test/mrr/head"), tmp_path, 1, 1, sharing=JOIN)
 
 
-def test_a_grid_that_is_refused_before_a_run_begins_is_forgotten(place: Path, tmp_path: Path) -> None:
+def test_a_grid_that_is_refused_before_a_run_begins_is_forgotten(place: Path, tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="a run of sgns does not have this score"):
         compare.compare(grid(place, metric="test/unknown"), tmp_path, 1, 1, sharing=JOIN)
+    with monkeypatch.context() as patch, pytest.raises(ResourceError, match="MiB are free"):
+        patch.setattr("embtrain.common.machine.free_disk", lambda path: 0)
+        compare.compare(grid(place, seeds=9), tmp_path, 1, 1, sharing=JOIN)
     done = compare.compare(grid(place, metric="test/mrr"), tmp_path, 1, 1, sharing=JOIN)
     assert done.results["plan"]["metric"] == "test/mrr"
 

@@ -382,12 +382,13 @@ def test_a_missing_score_is_reported_before_or_after_the_first_run_with_its_plac
         local_runs.log.clear()
         with pytest.raises(UsageError) as error:
             reproduce.reproduce(name, seeds=1, out=out, parallel=1, threads=1)
-        printed = str(error.value)
-        assert f"out/paper.yaml:{message}: test/mr" in printed \
-            and "does not have this score; there are: valid/log_" in printed
-        assert f"then continue: embtrain reproduce {name} --out {out}" in printed and len(local_runs.log) == count
-    (out / "paper.yaml").write_text((place / "tiny.yaml").read_text())
-    finished = reproduce.reproduce(name, out=out, parallel=1, threads=1)  # as the message states
+        printed, file = str(error.value), out / "paper.yaml" if fitted else Path(name)
+        assert f"{file}:{message}: test/mr" in printed and "does not have this score; there are: valid/log_" in printed
+        then = f"continue: embtrain reproduce {name} --out {out}" if fitted else "repeat the command"
+        assert f"; correct the file, then {then}" in printed
+        assert len(local_runs.log) == count
+    file.write_text((place / "tiny.yaml").read_text())
+    finished = reproduce.reproduce(name, seeds=None if fitted else 1, out=out, parallel=1, threads=1)  # as it states
     assert len(local_runs.log) == 3 - fitted and finished.results["plan"]["metric"] == "test/log_likelihood"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from embtrain.common import terminal
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json
@@ -109,6 +110,12 @@ def left_out(folder: Path, grid: Grid, names: Sequence[str]) -> str:
     if not contained.issuperset(others):
         remedy = f"to compare all, run `embtrain report` on this folder with --baseline {grid.baseline}"
     return f"{len(others)} finished {subject} not part of this comparison ({first_names(others)}); {remedy}"
+
+
+def note_left_out(folder: Path, grid: Grid, names: Sequence[str]) -> None:
+    """Print which finished runs of the folder are not compared; results.json has the same note."""
+    if line := left_out(folder, grid, names):
+        terminal.note(f"{folder}: {line}")
 
 
 def first_names(names: Sequence[str]) -> str:

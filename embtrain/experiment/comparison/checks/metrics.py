@@ -20,7 +20,7 @@ from embtrain.evaluate.config import words_config
 from embtrain.evaluate.heldout import NO_SCORES
 from embtrain.experiment.comparison import outcome, tuning
 from embtrain.experiment.comparison.checks import parts
-from embtrain.experiment.comparison.grid import Grid, stored_files
+from embtrain.experiment.comparison.grid import FILE, Grid, stored_files
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.paper import spec as papers
@@ -32,7 +32,7 @@ HELD_OUT = ("valid", "test")
 
 
 def require_metrics(grid: Grid, run: CellOutcome, folder: Path, resume: str) -> None:
-    """Raise UsageError if a finished run lacks a required metric. resume: the command that continues."""
+    """Raise UsageError if a finished run lacks a required metric. resume: the command that continues; '': none can."""
     for place, metric, labels, remedy in _required(grid, folder, resume):
         if labels is None or run.label in labels:
             outcome.require_metric(metric, run, place, f"finished runs are kept; {remedy}")
@@ -71,14 +71,17 @@ def _required(grid: Grid, folder: Path, resume: str) -> Iterator[tuple[str, str,
     if grid.paper is None:
         yield grid.flag_of("metric"), str(grid.metric), None, _remedy(resume)
         return
+    begun = (folder / FILE).is_file()       # else a repeated command reads the file again that the user named
     with stored_files():
-        required = list(papers.required_metrics(folder / papers.FILE, grid.benchmarks or []))
+        required = list(papers.required_metrics(folder / papers.FILE if begun else papers.path(grid.paper),
+                                                grid.benchmarks or []))
+    then = f"continue: {resume}" if resume else "repeat the command"
     for place, metric, labels in required:
-        yield place, metric, labels, f"correct the file, then continue: {resume}"
+        yield place, metric, labels, f"correct the file, then {then}"
 
 
 def _remedy(resume: str) -> str:
-    return f"to continue with one of them: {resume} --metric ..."
+    return f"to continue with one of them: {resume} --metric ..." if resume else "name one of them with --metric"
 
 
 @dataclass

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from embtrain.common import machine
 from embtrain.common.config import dump
-from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.errors import EmbtrainError, ResourceError, UsageError
 from embtrain.common.files import write_text
 from embtrain.experiment.comparison import outcome, workers
 from embtrain.experiment.comparison.grid import Grid, read_grid
@@ -200,7 +200,7 @@ def _forgetting_refused(folder: Path) -> Iterator[None]:
     """Remove the stored grid if it is refused before a run begins: every process would refuse it."""
     try:
         yield
-    except UsageError:
+    except EmbtrainError:
         if not any(leases_in(folder).iterdir()):
             shutil.rmtree(_agreed_in(folder), ignore_errors=True)
         raise
