@@ -97,7 +97,8 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     if out is None and folder != (folder := claim_folder(folder)):
         grid, cells = plan(requested, folder)       # another process has taken the name
     with sharing.working_in(folder, grid, cells, parallel, threads, budget) as crew:
-        trials = [_trial(grid, folder, label, 0, sets) for label, sets in tuning.first_trial_sets(folder, grid).items()]
+        first_trials = tuning.first_trial_sets(folder, grid, tasks.find(cells[0].settings))
+        trials = [_trial(grid, folder, label, 0, sets) for label, sets in first_trials.items()]
         check_saved_settings(trials)
         searched = not grid.search or bool(tuning.best_sets(folder, grid))
         if searched:

@@ -107,15 +107,18 @@ def read(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path}: was not written by a search: {error}") from error
 
 
-def first_trial_sets(folder: Path, grid: Grid) -> dict[str, list[str]]:
+def first_trial_sets(folder: Path, grid: Grid, task: type[Task]) -> dict[str, list[str]]:
     """KEY=VALUE of the first trial of each strategy; all other trials differ from it in these keys alone.
 
-    UsageError if the stored search used other ranges.
+    UsageError if the stored search used other ranges, or if its trials were scored by another metric.
     """
     tree = read(folder) if grid.search else {}
     if tree and tree["search"] != grid.search:
         raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, but "
                          f"{'; '.join(grid.search)} is requested now; give the comparison another --out")
+    if tree and tree["metric"] != (metric := objective(str(grid.metric), task)[0]):
+        raise UsageError(f"{grid.flag_of('metric')}: {grid.metric}: the trials of {folder / FILE} were scored by "
+                         f"{tree['metric']}, but {metric} is requested now; give the comparison another --out")
     return {label: as_sets(used_settings(tree["trials"][label][0]["settings"])) for label, _ in grid.kinds()
             if tree.get("trials", {}).get(label)}
 
@@ -182,16 +185,13 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
     """Run the trials that search.json lacks, one of each strategy at a time; each is stored as it ends.
 
     cell(label, trial, sets) builds a trial's cell; run(cells) runs cells, and raises Stopped on a signal. UsageError if
-    the stored trials were scored by another metric; ResourceError if a trial lacked machine resources or was killed,
-    which is no evidence about its settings.
+    the stored trials have other settings than optuna suggests now; ResourceError if a trial lacked machine resources or
+    was killed, which is no evidence about its settings.
     """
     labels, search_ranges, trials = [label for label, _ in grid.kinds()], parse_ranges(grid.search, grid.sets,
                                                                                        settings), grid.trials or 0
     metric, higher = objective(str(grid.metric), task)
     tree = read(folder) or {"search": grid.search, "metric": metric, "higher": higher, "trials": {}}
-    if tree["metric"] != metric:
-        raise UsageError(f"{grid.flag_of('metric')}: {grid.metric}: the trials of {folder / FILE} were scored by "
-                         f"{tree['metric']}, but {metric} is requested now; give the comparison another --out")
     trials_by_label: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
     if not progress.is_quiet():
