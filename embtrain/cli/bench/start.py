@@ -14,7 +14,6 @@ bytecode into a temporary folder, so that no source folder is written to. CPU se
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import embtrain
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Group, Timed, children_seconds, choose, run
 from embtrain.common.errors import DataError, UsageError
+from embtrain.train.group.launch import child_environment
 
 CORPUS = "english-18m"
 COMMAND = "from embtrain.cli import main; main()"  # as the installed command
@@ -67,7 +66,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     with tempfile.TemporaryDirectory() as bytecode:
         groups = []
         for n in dict.fromkeys(n for _, n in chosen):
-            start = partial(_start, _environment(bytecode, n))
+            start = partial(_start, {**child_environment(n), "PYTHONPYCACHEPREFIX": bytecode,
+                                     "PYTHONDONTWRITEBYTECODE": ""})
             of_fit = {case: ("--corpus", str(text), "--threads", str(n)) for case, text in texts.items()}
             ours = {f"{case}-t{n}": partial(start, *CASES[case], *of_fit.get(case, ()))
                     for case, threads_of in chosen if threads_of == n}
@@ -75,13 +75,6 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         for work in (*groups[0].rivals.values(), *groups[0].ours.values()):
             work()
         return run("start", "s", groups, rounds, {"corpus": files} if needs_text else {})
-
-
-def _environment(bytecode: str, threads: int) -> dict[str, str]:
-    """Return the variables of a process that imports this embtrain and keeps bytecode in a folder."""
-    path = filter(None, (str(Path(embtrain.__file__).parents[1]), os.environ.get("PYTHONPATH")))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONPYCACHEPREFIX": bytecode,
-            "PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": str(threads)}
 
 
 def _start(environment: Mapping[str, str], code: str, *arguments: str) -> Timed:

@@ -27,11 +27,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-import embtrain
 from embtrain.common import progress, terminal
 from embtrain.common.files import as_argument, lock_folder, open_folder, try_lock, write_json
 from embtrain.experiment.run.settings import Settings
 from embtrain.report.format import duration
+from embtrain.train.group import launch
 from embtrain.train.state.signals import Stop
 
 FINISHED = ("items.safetensors", "scores.json", "report.html")  # in the order a run writes them
@@ -158,8 +158,9 @@ class CellProcess:
         self.errors: IO[bytes] = tempfile.TemporaryFile()
         try:
             self.child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "embtrain", *args, "--quiet"], env={**_environment(threads), **variables},
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors, pass_fds=[lock],
+                [sys.executable, "-P", "-m", "embtrain", *args, "--quiet"], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=self.errors, pass_fds=[lock],
+                env={**launch.child_environment(threads), **variables},
                 start_new_session=True, preexec_fn=_stop_with_parent())  # noqa: PLW1509  it only makes a system call
         except BaseException:
             self.errors.close()
@@ -193,13 +194,6 @@ class CellProcess:
         code = code if code >= 0 else 128 - code
         write_json(self.cell.failure, {"cell": self.cell.name, "error": message, "code": code})
         return message
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """Run the cells with the same package as this process, and with a limited number of threads."""
-    path = [str(Path(embtrain.__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _stop_with_parent() -> Callable[[], None] | None:

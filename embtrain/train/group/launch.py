@@ -11,9 +11,11 @@ import logging
 import os
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import torch.distributed as dist
 
+import embtrain
 from embtrain.common import progress
 from embtrain.common.errors import EmbtrainError, ReportedElsewhere, ResourceError, Stopped, UsageError
 from embtrain.train.group import meeting
@@ -22,6 +24,8 @@ from embtrain.train.group.processes import SOLO, GlooGroup, GroupFailed, Process
 TIMEOUT = "EMBTRAIN_SYNC_SECONDS"  # environment: time limit of an exchange between processes
 DEFAULT_SECONDS = 60.0
 REQUIRED = ("RANK", "MASTER_ADDR", "MASTER_PORT")
+VARIABLES = (*REQUIRED, "WORLD_SIZE", "ROLE_NAME",
+             *(f"{unit}_{name}" for unit in ("LOCAL", "GROUP", "ROLE") for name in ("RANK", "WORLD_SIZE")))
 
 
 def world_size() -> int:
@@ -33,6 +37,18 @@ def world_size() -> int:
         raise UsageError(f"WORLD_SIZE: {text}: is set, but not {', '.join(missing)}; start with torchrun, or unset "
                          "WORLD_SIZE")
     return int(text)
+
+
+def child_environment(threads: int) -> dict[str, str]:
+    """The variables of a command that this process starts: the same package, a number of threads and no launcher.
+
+    The command is not one of the processes of the launcher, so it must not wait for the others.
+    """
+    kept = {name: value for name, value in os.environ.items()
+            if name not in VARIABLES and not name.startswith("TORCHELASTIC_")}
+    path = filter(None, (str(Path(embtrain.__file__).resolve().parents[1]), kept.get("PYTHONPATH")))
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    return {**kept, **counts, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def restarts(run_id: str) -> bool:

@@ -269,6 +269,27 @@ def test_a_grid_that_is_refused_before_a_run_begins_is_forgotten(place: Path, tm
     assert done.results["plan"]["metric"] == "test/mrr"
 
 
+def test_processes_of_a_launcher_share_the_runs_only_if_they_join(place: Path, tmp_path: Path,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    class InItsEnvironment(Here):
+        def __init__(self, words: list[str], stderr: Any, pass_fds: list[int], env: dict[str, str], **how: Any):
+            with pytest.MonkeyPatch.context() as patch:
+                for name in {*os.environ} - {*env}:
+                    patch.delenv(name)
+                super().__init__(words, stderr, pass_fds, **how)
+
+    replace_processes(monkeypatch, InItsEnvironment)
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9",
+                        "EMBTRAIN_SYNC_SECONDS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    for out in (None, tmp_path / "alone"):
+        with pytest.raises(UsageError, match=r"^WORLD_SIZE: 2: a comparison is not a run of several processes; add -"):
+            compare.compare(grid(place, seeds=1), out, 1, 1)
+    assert not (tmp_path / "alone").exists()
+    done = compare.compare(grid(place, seeds=1), tmp_path / "joined", 1, 1, sharing=JOIN)
+    assert [cell["status"] for cell in done.results["cells"]] == ["finished"] * 2
+
+
 @pytest.mark.slow
 def test_a_report_is_written_by_one_process(place: Path, local: Comparison, tmp_path: Path) -> None:
     """The other process holds the lease of the report; this one waits for it, or takes over if it dies."""

@@ -32,6 +32,7 @@ from embtrain.experiment.comparison.shared.joiner import Joiner
 from embtrain.experiment.comparison.shared.places import leases_in, runs_in, sessions_in
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.kernels.core.loader import core
+from embtrain.train.group import launch
 
 STALE_AFTER = 20.0   # seconds
 RESULTS = "results"  # lease of the report; names of cells end with their seed
@@ -44,6 +45,10 @@ class Alone:
     options: ClassVar[tuple[str, ...]] = ()  # of the command that continues
 
     def folder(self, out: Path | None) -> Path | None:
+        """`out`. UsageError in one of several processes of a launcher: each would run the whole comparison there."""
+        if (size := launch.world_size()) > 1:
+            raise UsageError(f"WORLD_SIZE: {size}: a comparison is not a run of several processes; add --join, so that "
+                             "they share its runs, or start one process without torchrun")
         return out
 
     @contextlib.contextmanager

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
+import re
 from pathlib import Path
 
 import pytest
 from helpers.forked import Forked
 from helpers.groups import bits, ends, fit, fork_ranks, losses, simulated, vectors
 from helpers.in_process import small_text
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 
+import embtrain
 from embtrain.common import progress
 from embtrain.train.group import launch
 from embtrain.train.group.processes import GlooGroup
@@ -115,3 +119,17 @@ def test_a_world_size_without_torchrun_is_refused(place: Path) -> None:
     assert results[0] == 2 and "WORLD_SIZE: 4: is set, but not RANK, MASTER_ADDR, MASTER_PORT" in results[1]
     results = Forked(place, ("fit", "--corpus", "text", "--out", "out"), "", {"WORLD_SIZE": "x"}).end()
     assert results[0] == 2 and "WORLD_SIZE: x: is not a number of processes" in results[1]
+
+
+def test_a_command_of_a_process_is_no_part_of_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun's own source names the variables that it sets."""
+    for name in ("OMP_NUM_THREADS", "PYTHONPATH", "TORCH_NCCL_ASYNC_ERROR_HANDLING"):
+        monkeypatch.delenv(name, raising=False)
+    before = launch.child_environment(3)
+    names = re.findall(r'"([A-Z_]+)"', inspect.getsource(LocalElasticAgent._start_workers))
+    assert {"RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID"} < {*names}
+    for name in ["LOCAL_RANK", "TORCHELASTIC_ERROR_FILE", *names]:
+        if not name.startswith(("OMP_", "TORCH_")):         # they mean the same in every process
+            monkeypatch.setenv(name, "1")
+    assert launch.child_environment(3) == before and before["OMP_NUM_THREADS"] == "3"
+    assert Path(embtrain.__file__).parents[1] == Path(before["PYTHONPATH"])
