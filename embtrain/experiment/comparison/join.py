@@ -66,9 +66,8 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
         for key in (task.section, "evaluate"):
             for key_path, a, b in outcome.differing_keys(outcome.value_at(first, key), outcome.value_at(settings, key),
                                                          key):
-                raise DataError(f"{run}: cannot be compared with {next(iter(settings_by_run))}: {key_path} is {b!r} "
-                                f"there and {a!r} "
-                                "here")
+                raise DataError(f"{run}: cannot be compared with {next(iter(settings_by_run))}, which has {key_path}: "
+                                f"{a!r} instead of {b!r}")
     if len(kinds) < 2:
         raise UsageError(f"{', '.join(map(str, folders))}: all are {kinds[0]}; add a run of another strategy")
     if baseline is not None and baseline not in kinds:
