@@ -50,8 +50,8 @@ MAX_SCORES_HELD = 1 << 22  # scores in memory at once
 
 def higher_better(metric: str) -> bool:
     """Whether higher values of BENCHMARK/METRIC are better; also for parts like test/mr/head."""
-    part, name, *_ = metric.split("/")
-    return part != TRAINING and name not in LOWER_BETTER
+    part, _, name = metric.partition("/")
+    return part != TRAINING and name.partition("/")[0] not in LOWER_BETTER
 
 
 def value_bounds(name: str) -> Bounds:

@@ -21,7 +21,7 @@ from embtrain.evaluate.comparison.results import (
     EqualEpochs,
     MetricMean,
 )
-from embtrain.evaluate.heldout import DESCRIPTIONS
+from embtrain.evaluate.heldout import DESCRIPTIONS, higher_better
 from embtrain.evaluate.statistics.difference import Difference
 from embtrain.report.load import run as run_record
 from embtrain.report.load.run import RunRecord, place, read_json, read_text
@@ -105,7 +105,8 @@ class Results:
         return self._means.get(metric, [])
 
     def higher_better(self, metric: str) -> bool:
-        return self._higher_better.get(metric, True)
+        """As the differences state, which a comparison of one strategy and untested metrics lack."""
+        return self._higher_better.get(metric, higher_better(metric))
 
     # Indexes, built once: a search for each metric would be quadratic in the number of scores.
 

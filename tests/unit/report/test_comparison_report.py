@@ -196,6 +196,17 @@ def test_less_can_be_best_and_a_missing_score_is_a_dash(tmp_path: Path) -> None:
     assert score_grid(replace(result, summary=[]), Decimals(result), [metric]) is None
 
 
+def test_a_metric_without_differences_has_its_direction(tmp_path: Path) -> None:
+    """Of a comparison of one strategy, for example."""
+    result = replace(results.read(comparison(tmp_path / "novels")), differences=[])
+    for name, lower in (("test/perplexity", True), ("test/mr/head", True), ("test/mrr", False), ("bad", False)):
+        means = [replace(m, metric=name) for m in result.means("test/log_likelihood")]
+        grid = score_grid(replace(result, summary=means), Decimals(result), [name])
+        assert grid is not None and ("less is better" in grid.measures[0]) is lower is grid.less_is_better[0]
+        best = (min if lower else max)(means, key=lambda mean: mean.mean or 0.0)
+        assert [label for label, (cell,) in grid.rows if cell.is_best] == [best.strategy]
+
+
 def test_the_number_of_seeds_is_that_of_each_mean(tmp_path: Path) -> None:
     result = results.read(comparison(tmp_path / "novels"))
     shifted = replace(result, cells=[replace(c, seed=c.seed + (c.strategy == "nce")) for c in result.cells])
