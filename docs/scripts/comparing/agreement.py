@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from raw import Comparison, cell, comparisons, over_seeds, table
 from scipy.stats import kendalltau
 
+from embtrain.evaluate.heldout import higher_better
 from embtrain.report.comparison.decimals import metric_label
 
 FOLDER = "like-for-like"
@@ -32,10 +33,11 @@ def score_tables() -> str:
     for found in task_comparisons():
         metric = str(found.grid["metric"])
         means, spread = over_seeds(found.values[metric], found.labels)
-        worse = dict(choose(found, metric).worse)
-        ranked = sorted(found.labels, key=lambda label: -(means[label].mean or 0.0))
-        worse[ranked[0]] = ""
-        rows = [[f"`{label}`", cell(means[label], spread), worse.get(label, "not separable")] for label in ranked]
+        choice = choose(found, metric)
+        by_rank = sorted((mean, label) for label in found.labels if (mean := means[label].mean) is not None)
+        ranked = [label for _, label in (by_rank[::-1] if higher_better(metric) else by_rank)]
+        less = {**dict.fromkeys(choice.good, "not separable"), **dict(choice.worse), choice.best: ""}
+        rows = [[f"`{label}`", cell(means[label], spread), less[label]] for label in ranked]
         parts.append(f"### {_task(found).capitalize()}\n\n" + table(
             ["strategy", metric_label(metric), f"less `{ranked[0]}`"], rows))
     return "\n".join(parts)

@@ -14,14 +14,14 @@ from typing import NamedTuple
 from raw import CPU, Comparison, about, comparisons, figure, table
 
 from embtrain.common import shipped
-from embtrain.evaluate.heldout import LOWER_BETTER
+from embtrain.evaluate.heldout import higher_better
+from embtrain.evaluate.statistics.difference import B_BEATS_A
 from embtrain.evaluate.statistics.significance import holm_family, paired_t, t_interval
 
 METRIC_LABELS = {
     "test/log_likelihood": "likelihood of unseen pairs", "test/mrr": "rank of the positive",
     "wordsim353/spearman": "word relatedness (WordSim353)", "simlex999/spearman": "word similarity (SimLex-999)",
     "men/spearman": "word relatedness (MEN)", "rareword/spearman": "rare words (Rare Word)"}
-LEVEL = .05
 
 
 class Choice(NamedTuple):
@@ -32,18 +32,17 @@ class Choice(NamedTuple):
 
 
 def choose(found: Comparison, metric: str) -> Choice:
-    """Compare all strategies of a comparison on one metric."""
-    values = found.values[metric]
-    higher = metric.partition("/")[2] not in LOWER_BETTER
-    means = {label: t_interval(values[label]).mean or 0.0 for label in found.labels}
+    """Compare the strategies of a comparison that have values of a metric."""
+    values, higher = found.values[metric], higher_better(metric)
+    means = {label: mean for label in found.labels if (mean := t_interval(values.get(label, {})).mean) is not None}
     best = (max if higher else min)(means, key=lambda label: means[label])
     # The highest is selected from the same rows, so the family contains all pairs, not only those with it.
-    pairs = [(a, b) if b == best else (b, a) for a, b in itertools.combinations(found.labels, 2)]
+    pairs = [(a, b) if b == best else (b, a) for a, b in itertools.combinations(means, 2)]
     judged = holm_family([paired_t(values[a], values[b], (a, b), metric, higher_better=higher) for a, b in pairs])
     worse = [(d.a, f"{figure(d.mean, d.sd, signed=True)} [{figure(d.low, d.sd, signed=True)}, "
                    f"{figure(d.high, d.sd, signed=True)}]")
-             for d in judged if d.b == best and d.p_holm is not None and d.p_holm < LEVEL]
-    return Choice(metric, best, [label for label in found.labels if label not in dict(worse)], worse)
+             for d in judged if d.b == best and d.verdict == B_BEATS_A]
+    return Choice(metric, best, [label for label in means if label not in dict(worse)], worse)
 
 
 def choices() -> Iterator[tuple[Comparison, Choice]]:

@@ -132,9 +132,9 @@ def test_every_result_names_the_licences_of_its_data() -> None:
         assert all(result.name in lines[source][3].split(", ") for source in raw.sources(result)), result.name
 
 
-def known(**of: list[float]) -> raw.Comparison:
-    values = {"test/mrr": {label: dict(enumerate(seen, 1)) for label, seen in of.items()}}
-    return raw.Comparison(Path("x"), {"metric": "test/mrr"}, list(of), [], values, {}, None)
+def known(metric: str = "test/mrr", **of: list[float]) -> raw.Comparison:
+    values = {metric: {label: dict(enumerate(seen, 1)) for label, seen in of.items()}}
+    return raw.Comparison(Path("x"), {"metric": metric}, list(of), [], values, {}, None)
 
 
 def test_the_choice_is_correct_for_rows_with_a_known_result() -> None:
@@ -152,6 +152,27 @@ def test_the_highest_is_corrected_for_all_pairs() -> None:
     alone = choosing.paired_t(result.values["test/mrr"]["a"], result.values["test/mrr"]["b"], ("a", "b"), "test/mrr")
     assert alone.p is not None and .05 / 3 < alone.p < .05 / 2
     assert choosing.choose(result, "test/mrr") == choosing.Choice("test/mrr", "b", ["a", "b", "c"], [])
+
+
+def test_runs_without_values_and_few_seeds_decide_no_choice() -> None:
+    """Else the missing log-likelihood of a run that diverged would count as 0, the highest of all."""
+    seen = {"nce": [-3.0, -3.1, -3.2, -3.1, -3.2], "sgns": [-3.52, -3.6, -3.7, -3.61, -3.7], "diverged": []}
+    few = {label: values[:2] for label, values in seen.items()}
+    for metric in ("test/log_likelihood", "test/log_z_abs"):
+        best, other = ("nce", "sgns") if metric == "test/log_likelihood" else ("sgns", "nce")
+        choice = choosing.choose(known(metric, **seen), metric)
+        assert (choice.best, choice.good, [label for label, _ in choice.worse]) == (best, [best], [other])
+        assert choosing.choose(known(metric, **few), metric)[1:] == (best, ["nce", "sgns"], [])
+    found = known(**seen)
+    found.values["test/mrr"].pop("diverged")
+    assert choosing.choose(found, "test/mrr").good == ["nce"]
+
+
+def test_a_score_table_has_the_runs_with_values_and_the_best_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = known("test/log_z_abs", a=[3.0, 3.1, 3.2, 3.1, 3.1], b=[1.0, 1.1, 1.2, 1.1, 1.2], diverged=[])
+    monkeypatch.setattr(agreement, "task_comparisons", lambda: [found])
+    first, second = agreement.score_tables().splitlines()[-2:]
+    assert first.startswith("| `b` | 1.12") and second.startswith("| `a` | 3.10") and "| +1.980 " in second
 
 
 def task(name: str, folder: str, means: list[float]) -> Any:
