@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from embtrain.cli.bench.harness.base import timed
+from embtrain.common.errors import DataError
 from embtrain.data.text.windows import SkipGramWindows
 from embtrain.kernels import roofline
 from embtrain.kernels.core.tables import zeros
@@ -32,12 +34,21 @@ ROWS = 1 << 20     # rows per measurement
 IDS = 1 << 14      # draws per measurement
 ADDS = 1 << 22     # multiply-adds of one float per measurement
 BLOCK = 32_768     # windows read at once
+MIN_PAIRS = 1_000  # of an epoch; fewer take no longer than the calls around them
 
 
 class Layout(NamedTuple):
     share: str  # unit that shares a draw: row, window or block
     k: int
     block: int  # windows of a block
+
+
+def require_pairs(windows: SkipGramWindows, corpus: str) -> None:
+    """Raise DataError if an epoch of a text has too few pairs to be timed."""
+    blocks = windows.windows(0, BLOCK, shuffle=False)
+    if not any(n >= MIN_PAIRS for n in accumulate(len(block.target) for block in blocks)):
+        raise DataError(f"--corpus: {corpus}: fewer than {MIN_PAIRS:,} pairs of words remain after text.sample, too "
+                        "few to be timed; give a longer text, or one with more words")
 
 
 def of_epoch(windows: SkipGramWindows, dim: int, layouts: Mapping[str, Layout]) -> dict[str, dict[str, float]]:

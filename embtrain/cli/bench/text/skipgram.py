@@ -73,6 +73,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     file = words.prefix(corpus or CORPUS, TOKENS)
     texts = {model: words.read(file, MIN_COUNT, model) for model in dict.fromkeys(case[2] for case in chosen.values())}
     text = next(iter(texts.values()))
+    if "skipgram" in texts:
+        bounds.require_pairs(texts["skipgram"].windows, corpus or CORPUS)
     about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
              "measured": "one epoch of training from ids (gensim: corpus_file), reading the vocabulary not timed",
              "settings": words.SHARED}

@@ -249,6 +249,15 @@ def test_skipgram_against_gensim(embtrain_bench: Bench, text: Path) -> None:
     assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
 
 
+def test_a_text_whose_pairs_are_subsampled_away_is_refused_before_the_rounds(embtrain_bench: Bench, tmp_path: Path
+                                                                             ) -> None:
+    (tmp_path / "same.txt").write_text("the same words again and again\n" * 200)
+    code, lines, err = embtrain_bench("skipgram", "--corpus", "same.txt", "--rounds", "1", "--only", "PAIR-d100")
+    assert (code, lines) == (3, []) and err.splitlines()[-1] == (
+        "embtrain: error: --corpus: same.txt: fewer than 1,000 pairs of words remain after text.sample, too few to be "
+        "timed; give a longer text, or one with more words")
+
+
 @needs_core
 def test_wide_windows_are_compared_with_sgns(embtrain_bench: Bench, text: Path) -> None:
     summary = timed(embtrain_bench, "skipgram", text, "--only", "PAIR-d100,CENTRE-d100,CENTRE-ranking-nce-k20")
