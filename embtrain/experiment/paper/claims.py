@@ -54,13 +54,14 @@ def reproduction(paper: Paper, plan: Mapping[str, Any], outcomes: Sequence[CellO
         label: run.x for label, run in paper.runs.items() if run.x is not None})
     return Reproduction(
         name=plan["paper"], title=paper.title, citation=paper.citation, claim=paper.claim, verdict=verdict,
-        sentence=f"The claim {_verdict_words(verdict, checks)}: {paper.claim}.", checks=checks,
+        sentence=f"The claim {_verdict_words(verdict, checks)}: {paper.claim.rstrip('.')}.", checks=checks,
         expected=[reported_and_measured(row, paper, values) for row in paper.expected],
         protocol=[ProtocolDifference(row.what, row.theirs, row.ours) for row in paper.protocol], axis=axis,
         corpus=paper.corpus, budget=paper.cpu_seconds, spent=spent,
         command=command(paper, plan),
-        notes=[f"{name} is skipped: it is not on this machine; fetch it: embtrain data fetch {name}"
-               for name in missing_benchmarks])
+        notes=[*_own_protocol(paper, plan),
+               *(f"{name} is skipped: it is not on this machine; fetch it: embtrain data fetch {name}"
+                 for name in missing_benchmarks)])
 
 
 def by_metric(outcomes: Sequence[CellOutcome]) -> dict[str, dict[str, dict[int, float]]]:
@@ -182,6 +183,18 @@ def command(paper: Paper, plan: Mapping[str, Any]) -> str:
     words = ["embtrain", "reproduce", as_argument(str(plan["paper"]))]
     words += ["--corpus", plan["corpus"]] if not paper.is_own(plan["corpus"]) else []
     words += ["--seeds", str(len(plan["seeds"]))] if plan["seeds"] != list(range(1, paper.seeds + 1)) else []
+    return shlex.join(words + [word for text in _changed_sets(paper, plan) for word in ("--set", text)])
+
+
+def _changed_sets(paper: Paper, plan: Mapping[str, Any]) -> list[str]:
+    """The settings of every run that are not those of the paper's file."""
     present = paper.without_benchmarks({*paper.benchmarks} - {*plan["benchmarks"]})
     default_sets = paper.grid("")["sets"] + present.grid("")["sets"]
-    return shlex.join(words + [word for text in plan["sets"] if text not in default_sets for word in ("--set", text)])
+    return [text for text in plan["sets"] if text not in default_sets]
+
+
+def _own_protocol(paper: Paper, plan: Mapping[str, Any]) -> list[str]:
+    """One line on the corpus and the settings if the protocol of the file is not that of these runs; else none."""
+    changes = [] if paper.is_own(plan["corpus"]) else [f"corpus {plan['corpus']} in place of {paper.corpus}"]
+    changes += [text for text in _changed_sets(paper, plan) if not text.startswith("train.engine=")]   # chosen for all
+    return [f"this run: {', '.join(changes)}"] if changes else []

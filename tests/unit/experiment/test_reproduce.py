@@ -237,6 +237,7 @@ def test_runs_are_compared_with_the_published_numbers(finished: compare.Comparis
     assert check["mean"] == pytest.approx(sum(differences) / 3)
     assert part["verdict"] == check["verdict"] == HOLDS and least["ours"] == 1
     assert tree["verdict"][0] == "The claim holds: two draws are enough." and len(tree["verdict"]) == 4
+    assert part["notes"] == []
     assert part["axis"] == {"name": "k", "metrics": ["test/log_likelihood"], "x": {"nce-k1": 1, "nce-k2": 2}}
     assert part["spent"] == pytest.approx(sum(cell["cpu_seconds"] for cell in tree["cells"]))
     k = {cell["cell"]: experiment.Run(finished.folder / cell["folder"]).settings.negatives.k for cell in tree["cells"]}
@@ -348,6 +349,7 @@ def test_options_override_the_paper_and_are_stored(place: Path, tmp_path: Path, 
     assert local_runs.log == ["fit softmax-seed1", "fit nce-k1-seed1", "fit nce-k2-seed1"]
     part = finished.results["reproduction"]
     assert part["command"] == f"embtrain reproduce {name} --seeds 1 --set model.dim=3 --set train.engine=autograd"
+    assert part["notes"] == ["this run: model.dim=3"] and "\n- this run: model.dim=3" in reproduce.format_text(finished)
     assert part["verdict"] == NOT_SEPARABLE and "one seed, no interval" in part["checks"][0]["text"]
     assert part["expected"][1]["low"] is None and part["expected"][0]["ours"] is None
 
@@ -390,6 +392,14 @@ def test_a_missing_score_is_reported_before_or_after_the_first_run_with_its_plac
     file.write_text((place / "tiny.yaml").read_text())
     finished = reproduce.reproduce(name, seeds=None if fitted else 1, out=out, parallel=1, threads=1)  # as it states
     assert len(local_runs.log) == 3 - fitted and finished.results["plan"]["metric"] == "test/log_likelihood"
+
+
+def test_another_corpus_and_a_claim_with_a_period(finished: compare.Comparison, place: Path) -> None:
+    paper = papers.read(place / "tiny.yaml").model_copy(update={"claim": "two draws are enough."})
+    other = finished.results["plan"] | {"corpus": "/texts/my.txt", "sets": [*paper.sets, "train.engine=fused"]}
+    result = claims.reproduction(paper, other, [], 0.0)
+    assert result.notes == [f"this run: corpus /texts/my.txt in place of {place / 'text'}"]
+    assert result.sentence == "The claim is undecided (not measured): two draws are enough."
 
 
 @pytest.mark.slow
