@@ -32,9 +32,11 @@ def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str,
     """
     metric, baseline = plan["metric"], plan["baseline"]
     differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
-    tested = f"On {metric}, {_over(differences_on_metric)}, {_separable(differences_on_metric, baseline)}."
+    tested = f"On {metric}, {_over(differences_on_metric)}{_separable(differences_on_metric, baseline)}."
+    has_baseline = any(by_label.get(baseline) for by_label in values.values())
     return [*([tested] if len(labels) > 1 else []),
-            unlike_machines(processors) or _cost(values.get(CPU, {}), labels, baseline, cheap, budget),
+            unlike_machines(processors) or (_cost(values.get(CPU, {}), labels, baseline, cheap, budget) if has_baseline
+                                            else f"The cost is unknown, because no run of {baseline} has scores."),
             _unknown(differences_on_metric, baseline, failed, not_run)]
 
 
@@ -53,10 +55,11 @@ def _separable(differences_on_metric: Sequence[Difference], baseline: str) -> st
 
 
 def _over(differences_on_metric: Sequence[Difference]) -> str:
-    seeds = {d.n for d in differences_on_metric}
+    """The number of seeds with values of both strategies, as the beginning of a clause; '' if there are none."""
+    seeds = {d.n for d in differences_on_metric if d.n}
     if len(seeds) != 1:
-        return "over the seeds common to both"
-    return f"over {(n := seeds.pop())} seed{'' if n == 1 else 's'}"
+        return "over the seeds common to both, " if seeds else ""
+    return f"over {(n := seeds.pop())} seed{'' if n == 1 else 's'}, "
 
 
 def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, cheap: Sequence[Difference], budget: float) -> str:

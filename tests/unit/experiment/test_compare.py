@@ -964,6 +964,19 @@ def test_the_verdict_names_the_winner_the_cost_and_what_is_not_separated(tmp_pat
         "Unknown: whether up and base differ, which takes 3 seeds or more; how this generalizes to other data")
 
 
+@pytest.mark.parametrize(("failed", "sentences"), [
+    ("base", ("On test/mrr, up and slow could not be tested against base.",
+              "The cost is unknown, because no run of base has scores.")),
+    ("up", ("On test/mrr, over 5 seeds, slow (+0.1) beats base, up could not be tested against base.",
+            "A run of base takes 10 CPU seconds, one of slow 4 times as much; "))])
+def test_the_verdict_counts_no_seeds_and_no_cost_of_runs_that_all_failed(tmp_path: Path, failed: str,
+                                                                         sentences: tuple[str, str]) -> None:
+    runs = [replace(one, error="no memory", scores=[], cpu_seconds=None, curves={}) if one.label == failed else one
+            for one in planted() if one.label != "same"]
+    first, second, _ = judged_tree(tmp_path, runs)["verdict"]
+    assert (first, second[:len(sentences[1])]) == sentences
+
+
 def test_cpu_seconds_of_unlike_processors_are_not_compared(tmp_path: Path) -> None:
     def trained_on(*processors: str | None) -> dict[str, Any]:
         return judged_tree(tmp_path, [replace(one, processor=processors[i % len(processors)])
