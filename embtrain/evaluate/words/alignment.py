@@ -103,8 +103,9 @@ def _common_rows(a: Vectors, b: Vectors, words: Sequence[str] | None) -> tuple[n
     common = (rows_a >= 0) & (rows_b >= 0)
     rows_a, rows_b = rows_a[common], rows_b[common]
     if not len(rows_a):
-        which = f"of the {len(names):,} given words is" if words is not None else "word is"
-        raise DataError(f"no {which} in both tables, so they cannot be aligned; give vectors with the same language, "
+        which = "no word is" if words is None else "the given word is not" if len(names) == 1 else \
+            f"none of the {len(names):,} given words is"
+        raise DataError(f"{which} in both tables, so they cannot be aligned; give vectors with the same language, "
                         "tokenization and case")
     has_direction = a.table[rows_a].any(1) & b.table[rows_b].any(1)
     rows_a, rows_b = rows_a[has_direction], rows_b[has_direction]

@@ -102,6 +102,14 @@ def test_few_words_give_a_warning_and_zero_vectors_are_left_out(caplog: pytest.L
     assert "only 2 common words for 5 dimensions: the rotation is not unique" in caplog.text
 
 
+@pytest.mark.parametrize(("words", "message"), [
+    (["nowhere"], "the given word is not in both tables, so they cannot be aligned; "),
+    (["nowhere", "x"], "none of the 2 given words is in both tables, so they cannot be aligned; ")])
+def test_words_of_one_table_only_are_refused_by_their_number(words: list[str], message: str) -> None:
+    with pytest.raises(DataError, match=f"^{message}"):
+        align(Vectors(WORDS, TABLE), Vectors(WORDS, TABLE), words=words)
+
+
 @pytest.mark.parametrize(("b", "kind", "message"), [
     (Vectors(["x", "y"], np.ones((2, D))), DataError, "no word is in both tables"),
     (Vectors(WORDS, np.ones((N, D + 1))), UsageError, "vectors of 5 and of 6 numbers cannot be aligned"),
