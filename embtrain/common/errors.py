@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 
 from embtrain.common.terminal import plain, shortened
@@ -45,9 +46,17 @@ class ResourceError(EmbtrainError):
     code = 4
 
 
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS)
+
+
+def is_crash(code: object) -> bool:
+    """Whether a process with this exit code, 128 + signal, ended by a fault of its own: it would end so again."""
+    return isinstance(code, int) and code - 128 in CRASHES
+
+
 def is_lack_of_resources(code: object) -> bool:
-    """Whether a process with this exit code lacked machine resources: code 4, or a signal ended it (128 + signal)."""
-    return isinstance(code, int) and (code == ResourceError.code or code > 128)
+    """Whether a process with this exit code lacked machine resources: code 4, or it was killed (128 + signal)."""
+    return isinstance(code, int) and (code == ResourceError.code or code > 128) and not is_crash(code)
 
 
 class ReportedElsewhere(BaseException):

@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import IO
 
 from embtrain.common import progress, terminal
+from embtrain.common.errors import is_crash
 from embtrain.common.files import as_argument, lock_folder, open_folder, try_lock, write_json
 from embtrain.experiment.run.settings import Settings
 from embtrain.report.format import duration
@@ -179,19 +180,24 @@ class CellProcess:
         self.child.wait()
         self.errors.close()
 
+    def code(self) -> int:
+        """The exit code of a process that has ended; 128 + signal if a signal ended it."""
+        code: int = self.child.returncode
+        return code if code >= 0 else 128 - code
+
     def error(self) -> str:
         """The error of a finished cell in one line; empty if there was none or it was stopped."""
-        code = self.child.returncode
+        code = self.code()
         with self.errors:
             self.errors.seek(0)
             lines = self.errors.read().decode("utf-8", "replace").split("\n")
         if self.is_signalled or (code == 0 and self.cell.is_finished()):
             return ""
         errors = [line.removeprefix("embtrain: error: ") for line in lines if line.startswith("embtrain: error: ")]
-        if code < 0:
-            errors = [f"killed by signal {-code}" + (", which may mean too little memory" if code == -9 else "")]
+        if (number := -self.child.returncode) > 0:
+            errors = [f"crashed with signal {number} ({signal.Signals(number).name})" if is_crash(code) else
+                      f"killed by signal {number}" + (", which may mean too little memory" if number == 9 else "")]
         message = "; ".join(errors) or f"ended with code {code}"
-        code = code if code >= 0 else 128 - code
         write_json(self.cell.failure, {"cell": self.cell.name, "error": message, "code": code})
         return message
 

@@ -412,7 +412,7 @@ def test_there_is_no_report_if_every_cell_fails(place: Path, tmp_path: Path, loc
 
 @pytest.mark.parametrize(("codes", "kind"), [
     ([4, 4], ResourceError), ([137, 143], ResourceError), ([4, None], ResourceError), ([3, 3], DataError),
-    ([137, 3], DataError), ([None, None], DataError)])
+    ([137, 3], DataError), ([None, None], DataError), ([139, 134], DataError), ([137, 135], DataError)])
 def test_cells_ended_by_a_full_disk_or_a_signal_are_not_data_errors(tmp_path: Path, codes: list[int | None],
                                                                     kind: type[EmbtrainError]) -> None:
     cells = []
@@ -425,7 +425,7 @@ def test_cells_ended_by_a_full_disk_or_a_signal_are_not_data_errors(tmp_path: Pa
         results.write(tmp_path, {}, cells)
 
 
-@pytest.mark.parametrize(("code", "kind"), [(4, ResourceError), (137, ResourceError), (3, DataError)])
+@pytest.mark.parametrize(("code", "kind"), [(4, ResourceError), (137, ResourceError), (3, DataError), (139, DataError)])
 def test_a_failed_start_run_ends_the_comparison_with_its_kind_of_error(finished: Comparison, place: Path,
                                                                        tmp_path: Path, code: int,
                                                                        kind: type[EmbtrainError]) -> None:

@@ -21,7 +21,7 @@ from helpers.shared_folders import KEYS, assert_same_runs, kill, options, record
 
 from embtrain import cli, experiment
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
-from embtrain.experiment.comparison import compare
+from embtrain.experiment.comparison import compare, failures
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.comparison.shared import handover, joiner, sharing
 from embtrain.experiment.comparison.shared.sharing import Sharing
@@ -195,6 +195,17 @@ def test_a_run_that_is_killed_again_and_again_has_failed(place: Path, local: Com
     compare.compare(grid(place), tmp_path, 1, 1, sharing=Sharing(1.0, retry_failed=True))
     assert_same_runs(tmp_path, local.folder, NAMES)
     assert without_times(tmp_path) == without_times(local.folder) and states(tmp_path)["results"] == ["done"] * 2
+
+
+def test_a_run_that_crashes_has_failed_at_once(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would crash again on each machine that resumes it."""
+    monkeypatch.setattr(Here, "fail", "nce-seed1")
+    monkeypatch.setattr(Here, "fail_code", -6)
+    done = compare.compare(grid(place, seeds=1), tmp_path, 1, 1, sharing=JOIN)
+    assert states(tmp_path)["nce-seed1"] == ["failed"]
+    (failed,) = [cell for cell in done.results["cells"] if cell["status"] == "failed"]
+    assert failed["error"] == "crashed with signal 6 (SIGABRT)"
+    assert isinstance(failures.failed(tmp_path, done.record), DataError)
 
 
 def test_the_error_of_a_run_names_the_folder_that_it_is_moved_to(place: Path, tmp_path: Path) -> None:

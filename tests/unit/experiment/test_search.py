@@ -273,9 +273,11 @@ def test_a_failed_trial_counts_and_is_not_chosen(
                                                  '"low": null, "high": null, "n": 1, "note": ""}]')
     came = tuning._trial_result(tmp_path, ran_away, "valid/mrr")
     assert came["value"] is None and came["error"] == "has no valid/mrr"     # beyond 1e30 a score is a gap
-    with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: ended with code 3"):
-        monkeypatch.setattr(Here, "fail", "sgns-trial1")
-        run(place, tmp_path / "b", trials=1)
+    monkeypatch.setattr(Here, "fail", "sgns-trial1")
+    for code, error in ((3, "ended with code 3"), (-11, r"crashed with signal 11 \(SIGSEGV\)")):
+        monkeypatch.setattr(Here, "fail_code", code)
+        with pytest.raises(DataError, match=f"all 1 trials of sgns failed; the first: {error}$"):
+            run(place, tmp_path / str(code), trials=1)
 
 
 @pytest.mark.parametrize(("code", "error"), [

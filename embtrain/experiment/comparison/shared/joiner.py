@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embtrain.common import progress, terminal
+from embtrain.common.errors import is_crash
 from embtrain.common.files import write_json
 from embtrain.experiment.comparison import workers
 from embtrain.experiment.comparison.shared import handover
@@ -26,7 +27,6 @@ from embtrain.train.state.signals import Stop
 MAX_KILLS = 6    # kills of a run without a new checkpoint in between, after which it has failed
 _POLL = 0.05     # seconds
 _MAX_LOOK = 2.0  # seconds between two looks at the leases, or less
-_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes of a run that another program stopped
 
 Holders = Mapping[str, Holder]
 
@@ -175,7 +175,7 @@ class Joiner:
     def _collect(self, work: _Work) -> None:
         """Publish a run that ended, or record why it can be taken again."""
         self.works.remove(work)
-        message, code = work.process.error(), work.process.child.returncode
+        message, code = work.process.error(), work.process.code()
         if not self.board.holds(work.lease):
             self._discard(work)
         elif code == 0 and work.inside.is_finished():
@@ -185,7 +185,7 @@ class Joiner:
             self._note(work.cell, "done")
         elif work.process.is_signalled:
             self.board.end(work.lease, RELEASED)
-        elif code < 0 or code in _STOPPED:
+        elif code > 128 and not is_crash(code):
             self.board.end(work.lease, KILLED)
             self._note(work.cell, f"{message}; it will be resumed")
         else:
