@@ -129,12 +129,13 @@ def test_file_named_by_the_user_is_for_training(tmp_path: Path) -> None:
 
 def test_held_out_lines_that_are_trained_on_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     put(tmp_path, {"train.txt": "a b c d e\nf g h i j\na b\n", "test.txt": "f g h i j\na b\nj i h g f\n"})
-    for load in (lambda: lm(tmp_path, valid=0),
-                 lambda: text.load([tmp_path], "auto", TextConfig(min_count=1, valid=0), None, "mine")):
+    for section, load in (
+            ("language", lambda: lm(tmp_path, valid=0)),
+            ("text", lambda: text.load([tmp_path], "auto", TextConfig(min_count=1, valid=0), None, "mine"))):
         caplog.clear()
         load()
         assert [line for line in caplog.messages if "also occur" in line] == [
-            "text: 1 of 2 held-out sequences of 5 words or more also occur in training (50.0%)"]
+            f"{section}: 1 of 2 held-out sequences of 5 words or more also occur in training (50.0%)"]
 
 
 # --- triples and walks ----------------------------------------------------------------------------------------------
