@@ -22,7 +22,7 @@ def assert_same(a: Query, b: Query) -> None:
     torch.testing.assert_close(a.vector, b.vector, rtol=0, atol=0)
     for name in [f.name for f in fields(Query) if f.name not in ("vectors", "by_id")]:
         x, y = getattr(a, name), getattr(b, name)
-        assert (x is None and y is None) or torch.equal(x, y), name
+        assert torch.equal(x, y) if isinstance(x, Tensor) else x == y, name
 
 
 @pytest.mark.parametrize("index", [slice(0, 6), slice(1, 4), slice(3, 3), torch.tensor([5, 0, 5]),

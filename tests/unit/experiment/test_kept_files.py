@@ -8,11 +8,10 @@ import pytest
 from helpers.in_process import small_text
 
 from embtrain import experiment
-from embtrain.common import progress
+from embtrain.common import progress, registry
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.output_paths import RUN_FILES
 from embtrain.experiment.continuation import continued_settings
-from embtrain.testing import own_files
 
 SETS = ["model.dim=4", "train.epochs=1", "text.valid=0", "text.test=0", "evaluate.benchmarks=[]",
         "evaluate.neighbours=[]", "train.threads=1"]
@@ -82,4 +81,4 @@ def test_a_file_that_ends_the_program_is_not_passed(tmp_path: Path) -> None:
     path = tmp_path / "ends.py"
     path.write_text("import sys\nsys.exit(0)\n")
     with pytest.raises(DataError, match=r"ends\.py:2: SystemExit: 0; correct it there$"):
-        own_files._import(path)
+        registry.import_file(path, "ends")
