@@ -42,11 +42,13 @@ def translate_sentences(folder: Path, sentences: Iterable[str]) -> list[str]:
 
     UsageError if the run is not a translator, or for one text in place of several; DataError for a damaged run.
     """
-    texts = [] if isinstance(sentences, str | bytes) else list(sentences)
-    if isinstance(sentences, str | bytes) or not all(isinstance(text, str) for text in texts):
+    is_list = isinstance(sentences, Iterable) and not isinstance(sentences, str | bytes)
+    texts = list(sentences) if is_list else []
+    if not is_list or not all(isinstance(text, str) for text in texts):
         raise UsageError("sentences: should be a list of texts, for example ['ein Haus']")
     parts, task = stored.open_translator(folder)
-    return list(translate_lines(parts, task, (text.encode() for text in texts), BATCH, "sentences"))
+    lines = [text.encode(errors="surrogatepass") for text in texts]      # a lone surrogate is not UTF-8, as in a file
+    return list(translate_lines(parts, task, lines, BATCH, "sentences"))
 
 
 def _split_line(line: bytes, place: str, task: TranslationTask) -> list[str]:

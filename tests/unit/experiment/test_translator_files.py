@@ -135,11 +135,12 @@ def test_python_translates_sentences_as_the_command_does(run: experiment.Run) ->
     sources, expected = lines(Path(run.settings.corpus) / "test.de"), lines(run.folder / "test.translations.txt")
     assert run.translate(sources) == run.translate(iter(sources)) == expected and run.translate([]) == []
     assert run.translate(["am montag\nregnet es."]) == run.translate(["am montag regnet es."])
-    for wrong in ("am montag regnet es.", ["am", 3]):
+    for wrong in ("am montag regnet es.", ["am", 3], None, 3):
         with pytest.raises(UsageError, match="sentences: should be a list of texts"):
             run.translate(wrong)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="sentences:2: a NUL: not text"):
-        run.translate(["am", "x\0y"])
+    for wrong, message in (("x\0y", "a NUL: not text"), ("\ud800", "not UTF-8")):
+        with pytest.raises(DataError, match=f"sentences:2: {message}"):
+            run.translate(["am", wrong])
 
 
 @pytest.mark.parametrize(("files", "name", "message"), [
