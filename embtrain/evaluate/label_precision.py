@@ -69,7 +69,8 @@ def top_labels(logits: Callable[[Query], Tensor], query: Query, p: Floats, chunk
         row = document_id[pairs_chunk] - start
         target_score = z[row, query.target[pairs_chunk]]
         # Only labels among the best can count; the others are not compared with all V scores.
-        last = z.nan_to_num(nan=-math.inf).topk(min(max(KS), z.shape[1]), 1).values[:, -1]
+        ordered = z.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+        last = ordered.topk(min(max(KS), z.shape[1]), 1).values[:, -1]
         can_count = target_score >= last[row]
         better[pairs_chunk[~can_count]] = z.shape[1]
         for part in can_count.nonzero()[:, 0].split(max(1, chunk_cells // z.shape[1])):

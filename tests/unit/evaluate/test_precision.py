@@ -77,8 +77,9 @@ def test_ties_share_their_ranks() -> None:
 
 def test_equal_and_nan_scores_gain_nothing() -> None:
     y, _, p = world(5)
-    equal_scores = label_precision.top_labels(*measured(y, np.zeros((25, V))), p)
-    assert equal_scores.values["precision@3"] == pytest.approx(y.mean(1))
+    for score in (0.0, -np.inf, np.inf):
+        equal_scores = label_precision.top_labels(*measured(y, np.full((25, V), score)), p)
+        assert equal_scores.values["precision@3"] == pytest.approx(y.mean(1))
     nothing = label_precision.top_labels(*measured(y, np.full((25, V), np.nan)), p)
     assert all(x.sum() == 0 for x in nothing.values.values())
     one = np.where(y, 1.0, 0.0)
