@@ -10,7 +10,7 @@ from pathlib import Path
 
 from embtrain.common import files
 from embtrain.common.config import read_yaml
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.data import own_benchmarks
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.benchmark import EvalRecipe
@@ -64,4 +64,11 @@ def _read_own(path: Path, version: tuple[int, int]) -> Benchmark:
     recipe, gold = own_benchmarks.read_own_recipe(path)
     if recipe.name != path.stem:
         raise DataError(f"{path}: name: should be {path.stem!r} like the file name, got {recipe.name!r}")
+    if gold is None and recipe.training is None:
+        try:
+            fetch.gold_path(recipe)
+        except ResourceError as error:
+            places = " or ".join(str(path.parent / copy.mirror) for copy in recipe.copies if copy.mirror)
+            raise DataError(f"{path}: copies: there is no gold file {places or 'next to it, named by mirror'}; put it "
+                            f"there ({error})") from error
     return Benchmark(recipe, gold)

@@ -21,11 +21,11 @@ class BenchmarkChoice:
     file: Path | None = None      # for the task
 
 
-def choose_benchmark(name: str | os.PathLike[str], by_task: bool) -> BenchmarkChoice:
+def choose_benchmark(name: str | os.PathLike[str], by_task: bool, flag: str = "--on") -> BenchmarkChoice:
     """Resolve one name of `evaluate --on`.
 
-    by_task: the run's task scores files of its own kind, so a path that is not a recipe is one of them. UsageError if
-    there is neither a benchmark nor a file, DataError for a wrong file.
+    by_task: the run's task scores files of its own kind, so a path that is not a recipe is one of them. flag: the flag
+    or key of the name, for errors. UsageError if there is neither a benchmark nor a file, DataError for a wrong file.
     """
     name = os.fspath(name)
     if shipped.is_benchmark(name):
@@ -36,8 +36,8 @@ def choose_benchmark(name: str | os.PathLike[str], by_task: bool) -> BenchmarkCh
     try:
         return BenchmarkChoice(find_benchmark(os.path.abspath(name) if path.exists() else name))
     except UsageError as error:
-        neither = "" if path.exists() else f"; and there is no file {name!r}"
-        raise UsageError(f"--on: {error}{neither}") from error
+        neither = "" if path.exists() or path.is_absolute() else f"; and there is no file {name!r}"
+        raise UsageError(f"{flag}: {error}{neither}") from error
 
 
 def _has_files(path: Path) -> bool:

@@ -77,7 +77,8 @@ def evaluate_run(run: Run, on: Names = (), sets: Sequence[str] = (), limit: int 
     """
     config, task = words_config(run.settings.evaluate), tasks.find(run.settings)
     by_task = task.score_file is not Task.score_file
-    choices = _choose(on or config.benchmarks, by_task)
+    choices = _choose(on, by_task) if on else \
+        _choose(config.benchmarks, by_task, f"{run.folder / 'config.yaml'}: evaluate.benchmarks")
     only_translators = bool(on) and choices.only_translators
     by_task_alone = not on and not isinstance(run.settings.evaluate, WordsConfig)
     if limit is not None and (by_task_alone or choices.translators or choices.files or not choices.tables):
@@ -140,9 +141,9 @@ def evaluate_translator(recipe: EvalRecipe, vectors: AnyPath, dim: int, sets: Se
         return downstream.rows(trained.scores, recipe, vectors.name, dim)
 
 
-def _choose(names: Names, by_task: bool) -> _Choices:
+def _choose(names: Names, by_task: bool, flag: str = "--on") -> _Choices:
     several = [names] if isinstance(names, str | os.PathLike) else names
-    choices = [choose_benchmark(name, by_task) for name in dict.fromkeys(os.fspath(name) for name in several)]
+    choices = [choose_benchmark(name, by_task, flag) for name in dict.fromkeys(os.fspath(name) for name in several)]
     found = [choice.benchmark for choice in choices if choice.benchmark is not None]
     return _Choices([benchmark for benchmark in found if benchmark.recipe.training is None],
                     [choice.file for choice in choices if choice.file is not None],

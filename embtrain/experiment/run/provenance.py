@@ -9,7 +9,6 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,7 @@ import torch
 import embtrain
 from embtrain.common import machine, registry
 from embtrain.common.config.layers import printable
-from embtrain.common.files import read_json, write_json
-from embtrain.common.shipped import benchmark_label
-from embtrain.data.benchmarks import find_benchmark
+from embtrain.common.files import read_json
 from embtrain.experiment.run.components import Components
 from embtrain.kernels.core import loader
 
@@ -35,13 +32,6 @@ def describe_run(parts: Components, threads: int) -> dict[str, Any]:
             "processor": machine.processor(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": machine.package_version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-
-
-def record_benchmarks(folder: Path, names: Iterable[str]) -> None:
-    """Write the hashes of own benchmarks into identity.json, so that runs scored on other versions are not compared."""
-    if own := [name for name in names if os.path.isabs(name)]:
-        hashes = {benchmark_label(name): find_benchmark(name).sha256() for name in own}
-        write_json(folder / "identity.json", {**read_json(folder / "identity.json"), "benchmarks": hashes})
 
 
 def code_difference(folder: Path) -> str:

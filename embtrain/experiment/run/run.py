@@ -31,7 +31,7 @@ from embtrain.experiment.run import (
     trainer as trainers,
 )
 from embtrain.experiment.run.components import Components
-from embtrain.experiment.run.results import answers, divergence
+from embtrain.experiment.run.results import answers, benchmark_hashes, divergence
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import (
     check,
@@ -244,6 +244,8 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
     sinks_here = settings.train.sinks if group.is_first else []
     with resumable(folder), Relay(folder, sinks_here, flatten(settings), time.time()) as relay:
         trainer = trainers.build(folder, parts, relay.on_checkpoint, group)
+        if group.is_first:
+            benchmark_hashes.record(folder, settings)
         if fresh:
             trainers.continue_parent(folder, settings, parts, trainer)
             trainer.save()
@@ -256,7 +258,7 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
             return Run(folder)
         trainers.load_best(folder, settings, trainer)
         machine.release_free_memory()  # freed blocks of training are too fragmented for scoring
-        provenance.record_benchmarks(folder, parts.task.benchmarks(settings))
+        benchmark_hashes.record(folder, settings)
         rows = parts.task.score_run(parts, folder, items)
         answers.write(folder, parts)
         rows += _score_downstream(folder, settings)

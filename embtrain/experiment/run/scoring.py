@@ -107,9 +107,11 @@ def check_names(names: Sequence[str], kind: str | None = None, flag: str = "eval
         except UsageError as error:
             is_file = not os.path.isabs(name) and Path(name).suffix
             raise UsageError(f"{flag}: {error}{'; and there is no file of this name' * bool(is_file)}") from error
-        if (other := name_by_label.setdefault(shipped.benchmark_label(name), name)) != name:
+        label, is_own = shipped.benchmark_label(name), os.path.isabs(name)
+        other = label if is_own and shipped.is_benchmark(label) else name_by_label.setdefault(label, name)
+        if other != name:
             raise UsageError(f"{flag}: {name}: has the name of {other} in scores; rename the file")
-        if os.path.isabs(name) and recipe.training is not None:
+        if is_own and recipe.training is not None:
             raise UsageError(f"{flag}: {name}: trains a translator, which is possible for benchmarks of evals/ only; "
                              "to score a trained run on it: embtrain evaluate RUN --on FILE")
         if kind not in (None, recipe.kind):
@@ -119,6 +121,8 @@ def check_names(names: Sequence[str], kind: str | None = None, flag: str = "eval
                              f"{', '.join(same_kind)}")
         if recipe.training is not None:
             fetch.corpus_paths(load_recipe("corpora", recipe.training.corpus))
+        if is_own:                                        # every line is read, as after training
+            benchmarks(Vectors(["a", "b"], np.ones((2, 1), np.float32)), [name], WordsConfig(resamples=0))
 
 
 def likelihood(parts: ModelParts, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,

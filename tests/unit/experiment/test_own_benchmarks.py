@@ -86,11 +86,30 @@ def test_a_comparison_is_decided_by_one_version_of_an_own_file(place: Path, monk
     assert "<h" in (place / "both" / "report.html").read_text()
     shutil.rmtree(place / "both" / "cells" / "nce-seed2")
     write_gold(place / "gold.tsv", np.random.default_rng(4))
-    with pytest.raises(DataError, match=r"scored on another version of gold\.tsv.*remove the older") as raised:
+    with pytest.raises(DataError, match=r"gold\.tsv: has changed since 3 of 3 finished runs .*; restore the file, or"):
         embtrain.compare(out="both", threads=1)            # the grid is read from the folder
-    assert "nce-seed2" in str(raised.value) and "sgns-seed1" in str(raised.value)
-    with pytest.raises(DataError, match="another version"):
+    assert not (place / "both" / "cells" / "nce-seed2").exists()
+    change_hash(place / "both" / "cells" / "nce-seed1")
+    with pytest.raises(DataError, match=r"scored on another version of gold\.tsv than .*remove the older"):
         join.join([place / "both"], Path("joined"))
+
+
+def change_hash(folder: Path) -> None:
+    identity = json.loads((folder / "identity.json").read_text())
+    identity["benchmarks"]["gold.tsv"] = "0" * 64
+    (folder / "identity.json").write_text(json.dumps(identity))
+
+
+def test_a_change_during_training_is_reported(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A benchmark that is scored during training alone has a hash too; a resumed run stores that of now."""
+    sets = {**SETS, "evaluate.benchmarks": [], "evaluate.during_training": ["gold.tsv"], "train.evaluate_every": 1}
+    run = embtrain.fit("sgns", corpus="text.txt", out="run", threads=1, sets=sets)
+    before = json.loads((place / "run" / "identity.json").read_text())["benchmarks"]
+    assert list(before) == ["gold.tsv"] and not [line for line in caplog.messages if "has changed" in line]
+    write_gold(place / "gold.tsv", np.random.default_rng(4))
+    run.resume()
+    assert [line for line in caplog.messages if "gold.tsv has changed since the run began" in line]
+    assert json.loads((place / "run" / "identity.json").read_text())["benchmarks"] != before
 
 
 @pytest.mark.parametrize(("benchmarks", "expected"), [
@@ -101,6 +120,9 @@ def test_a_comparison_is_decided_by_one_version_of_an_own_file(place: Path, monk
     (["gold.tsv", "folder/gold.tsv"], r"gold.tsv: has the name of .*gold.tsv in scores; rename the file"),
     (["test"], "has the name of the held-out part test in scores; rename the file"),
     (["settings.yaml"], "settings.yaml: is a file of settings: it has the section train"),
+    (["wordsim353.odd.yaml"], "has the name of wordsim353.odd in scores; rename the file"),
+    (["cut.tsv"], "cut.tsv:61: score should be a number"),
+    (["nogold.yaml"], r"nogold.yaml: copies: there is no gold file .*/missing.tsv; put it there"),
     (["translate.yaml"], "trains a translator, which is possible for benchmarks of evals/ only"),
     (["named.yaml"], "named.yaml: name: should be 'named' like the file name, got 'other'"),
     (["wordsim35"], r"no benchmark named 'wordsim35' \(did you mean 'wordsim353'\?\)")])
@@ -111,6 +133,9 @@ def test_wrong_files_are_named_before_training(place: Path, benchmarks: list[str
     Path("settings.yaml").write_text("train: {seed: 1}\n")
     Path("translate.yaml").write_text("kind: translation\nmetric: bleu\ntraining: {corpus: multi30k-de-en, "
                                       "strategy: ace}\n")
+    Path("wordsim353.odd.yaml").write_text(Path("half.yaml").read_text())
+    Path("cut.tsv").write_text(Path("gold.tsv").read_text() * 2 + "w1\tw2\thello\n")
+    Path("nogold.yaml").write_text(Path("half.yaml").read_text().replace("gold.tsv", "missing.tsv"))
     Path("named.yaml").write_text(Path("half.yaml").read_text() + "name: other\n")
     with pytest.raises((UsageError, DataError), match=expected):
         compare(benchmarks)

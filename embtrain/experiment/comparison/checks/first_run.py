@@ -9,6 +9,7 @@ from pathlib import Path
 from embtrain.experiment.comparison import engine
 from embtrain.experiment.comparison.checks import disk, parts
 from embtrain.experiment.comparison.workers import Cell
+from embtrain.experiment.run.results import benchmark_hashes
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
@@ -26,9 +27,10 @@ def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], tri
     """
     settings = cells[0].settings
     task = tasks.read(settings)
-    for cell in cells:
-        if cell.is_finished():
-            check_corpus(cell.folder, task)
+    finished = [cell for cell in cells if cell.is_finished()]
+    for cell in finished:
+        check_corpus(cell.folder, task)
+    benchmark_hashes.require_unchanged([cell.folder for cell in finished], settings)
     planned = parts.build_each(probes, task)
     check(task)
     searching = [replace(cell, name=name, folder=folder / "search" / name)
