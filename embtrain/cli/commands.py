@@ -57,18 +57,10 @@ app.command()(own_files.check)
 
 @app.command()
 def fit(
-    negatives: Annotated[str | None, typer.Option(
-        "--strategy", "--negatives", metavar="NAME", autocompletion=options.strategies,
-        help="Strategy: a name that `embtrain list` prints, or your YAML file (default: the model's).")] = None,
-    model: Annotated[str | None, typer.Option(
-        metavar="NAME", autocompletion=options.models,
-        help="Model: a name that `embtrain list` prints (default: skipgram).")] = None,
-    corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
-        help="Corpus: a name that `embtrain data list` prints, or the path of your own data (default: the model's)."
-        )] = None,
-    loss: Annotated[str | None, typer.Option(
-        metavar="NAME", help="Loss: a name that `embtrain list` prints (default: the strategy's).")] = None,
+    negatives: options.Strategy = None,
+    model: options.Model = None,
+    corpus: options.Corpus = None,
+    loss: options.Loss = None,
     config: Annotated[Path | None, typer.Option(
         metavar="FILE", callback=options.check_yaml,
         help="Your own YAML file; it overrides the shipped ones (default: none).")] = None,

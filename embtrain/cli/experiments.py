@@ -29,10 +29,7 @@ def compare(
         help="Losses to combine with each strategy; own: the strategy's loss (default: own).")] = None,
     model: Annotated[str | None, typer.Option(
         metavar="NAME,...", help="Models: names that `embtrain list` prints (default: skipgram).")] = None,
-    corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
-        help="Corpus: a name that `embtrain data list` prints, or the path of your own data (default: the model's)."
-        )] = None,
+    corpus: options.Corpus = None,
     epochs: options.Epochs = None,
     dim: options.Dim = None,
     seeds: Annotated[int | None, typer.Option(

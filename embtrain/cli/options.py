@@ -71,12 +71,52 @@ def check_yaml(path: Path | None) -> Path | None:
     return path
 
 
+def strategies() -> list[str]:
+    from embtrain.common import shipped
+
+    return shipped.names("configs", "strategies")
+
+
+def models() -> list[str]:
+    from embtrain.common import shipped
+
+    return shipped.names("configs", "models")
+
+
+def corpora() -> list[str]:
+    from embtrain.common import shipped
+
+    return shipped.names("corpora")
+
+
+def papers() -> list[str]:
+    from embtrain.common import shipped
+
+    return shipped.names("configs", "paper")
+
+
+def benchmarks() -> list[str]:
+    from embtrain.common import shipped
+
+    return shipped.names("evals")
+
+
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", callback=check_run)]
 Vectors = Annotated[Path, typer.Argument(
     metavar="PATH", callback=check_vectors,
     help="Run folder, Hugging Face folder, or vector file (word2vec, GloVe, fastText .bin, safetensors).")]
 Limit = Annotated[int | None, typer.Option(
     "--limit", metavar="N", help="Read only the first N vectors (default: all).")]
+Strategy = Annotated[str | None, typer.Option(
+    "--strategy", "--negatives", metavar="NAME", autocompletion=strategies,
+    help="Strategy: a name that `embtrain list` prints, or your YAML file (default: the model's).")]
+Model = Annotated[str | None, typer.Option(
+    metavar="NAME", autocompletion=models, help="Model: a name that `embtrain list` prints (default: skipgram).")]
+Corpus = Annotated[str | None, typer.Option(
+    metavar="NAME|PATH", autocompletion=corpora, callback=check_corpus,
+    help="Corpus: a name that `embtrain data list` prints, or the path of your own data (default: the model's).")]
+Loss = Annotated[str | None, typer.Option(
+    metavar="NAME", help="Loss: a name that `embtrain list` prints (default: the strategy's).")]
 Epochs = Annotated[int | None, typer.Option(
     "--epochs", metavar="N", min=1, help="Passes over the data; short for --set train.epochs=N (default: the "
                                          "model's).")]
@@ -161,36 +201,6 @@ def key_hint(option: str) -> str:
                             for model in dict.fromkeys([general["model"]["name"], *models()]))):
         collect(tree, "")
     return f"; to set that key: {' or '.join(f'--set {key}=VALUE' for key in dict.fromkeys(keys))}" if keys else ""
-
-
-def strategies() -> list[str]:
-    from embtrain.common import shipped
-
-    return shipped.names("configs", "strategies")
-
-
-def models() -> list[str]:
-    from embtrain.common import shipped
-
-    return shipped.names("configs", "models")
-
-
-def corpora() -> list[str]:
-    from embtrain.common import shipped
-
-    return shipped.names("corpora")
-
-
-def papers() -> list[str]:
-    from embtrain.common import shipped
-
-    return shipped.names("configs", "paper")
-
-
-def benchmarks() -> list[str]:
-    from embtrain.common import shipped
-
-    return shipped.names("evals")
 
 
 def configure_output(quiet: bool) -> None:

@@ -50,18 +50,10 @@ def check(
 def show_settings(
     key: Annotated[str | None, typer.Argument(
         metavar="KEY", help="Section or key, for example negatives or train.lr (default: all).")] = None,
-    negatives: Annotated[str | None, typer.Option(
-        "--strategy", "--negatives", metavar="NAME", autocompletion=options.strategies,
-        help="Strategy: a name that `embtrain list` prints, or your YAML file (default: the model's).")] = None,
-    model: Annotated[str | None, typer.Option(
-        metavar="NAME", autocompletion=options.models,
-        help="Model: a name that `embtrain list` prints (default: skipgram).")] = None,
-    corpus: Annotated[str | None, typer.Option(
-        metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
-        help="Corpus: a name that `embtrain data list` prints, or the path of your own data (default: the model's)."
-        )] = None,
-    loss: Annotated[str | None, typer.Option(
-        metavar="NAME", help="Loss: a name that `embtrain list` prints (default: the strategy's).")] = None,
+    negatives: options.Strategy = None,
+    model: options.Model = None,
+    corpus: options.Corpus = None,
+    loss: options.Loss = None,
     configuration: Annotated[Path | None, typer.Option(
         "--config", metavar="FILE", callback=options.check_yaml,
         help="Your own YAML file, as for `embtrain fit` (default: none).")] = None,
