@@ -7,6 +7,7 @@ from others, and a Python file is run when it is imported.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import importlib.util
@@ -55,23 +56,24 @@ def cached_classes(package: str, base: type, files: tuple[Path, ...]) -> dict[st
             components[entry.name] = value
     for i, path in enumerate(files):
         plugin = _plugin(path, f"embtrain_plugin_{i}_{path.stem}")
-        for name, value in _named(plugin, base).items():
+        for name, value in _all_named(plugin, base):
             if value.__module__ != plugin.__name__:                    # imported there, defined elsewhere
                 continue
-            if name in components:
-                raise DataError(f"{PLUGINS}: {path}: {name!r} is also the name of another component; rename yours")
-            components[name] = value
+            if (other := components.setdefault(name, value)) is not value:
+                raise DataError(f"{PLUGINS}: {path}: {name!r} is also the name of another component, "
+                                f"{other.__qualname__}; rename yours, {value.__qualname__}")
     return dict(sorted(components.items()))
 
 
 def plugin_files() -> tuple[Path, ...]:
-    """Return the files of EMBTRAIN_PLUGINS. DataError for one that is not a Python file."""
+    """Return the files of EMBTRAIN_PLUGINS, each once. DataError for one that is not a Python file."""
     paths = tuple(Path(text).absolute() for text in os.environ.get(PLUGINS, "").split(os.pathsep) if text)
     for path in paths:
         if path.suffix != ".py" or not path.is_file():
-            raise DataError(f"{PLUGINS}: {path}: is not a Python file; give the files of your components, separated "
-                            f"by {os.pathsep!r}, or unset the variable")
-    return paths
+            problem = "is not a Python file" if os.path.lexists(path) else "does not exist"
+            raise DataError(f"{PLUGINS}: {path}: {problem}; give the files of your components, separated by "
+                            f"{os.pathsep!r}, or unset the variable")
+    return tuple({path.resolve(): path for path in paths}.values())
 
 
 @cache  # the groups of components share its classes
@@ -82,8 +84,9 @@ def _plugin(path: Path, name: str) -> ModuleType:
 def import_file(path: Path, name: str) -> ModuleType:
     """Import a file as module `name`, with its folder on the path as for a script.
 
-    DataError names the line of an error.
+    DataError names the line of an error, or a module of the folder whose name is that of a module imported before.
     """
+    _check_imports(path, set())
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise DataError(f"{path}: cannot be imported; give a Python file")
@@ -102,10 +105,46 @@ def import_file(path: Path, name: str) -> ModuleType:
     return module
 
 
+def _check_imports(path: Path, checked: set[Path]) -> None:
+    """DataError if a file imports a module of its folder, but Python has imported another file under that name.
+
+    Python would use the other file without a warning. The modules of the folder are checked in the same way.
+    """
+    checked.add(path)
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):               # the import reports it
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [item.name for item in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            modules = [node.module]
+        else:
+            continue
+        for module in modules:
+            name, folder = module.partition(".")[0], path.parent.resolve()
+            near = next(filter(Path.is_file, (folder / name / "__init__.py", folder / f"{name}.py")), None)
+            if near is None or name == "embtrain":
+                continue
+            loaded = getattr(sys.modules.get(name), "__file__", None)
+            if loaded is not None and Path(loaded).resolve() != near.resolve():
+                raise DataError(f"{path}:{node.lineno}: {name}: would be {loaded}, imported before, instead of "
+                                f"{near}; rename one of them")
+            if near not in checked and near.name != "__init__.py":
+                _check_imports(near, checked)
+
+
 def _named(module: ModuleType, base: type) -> dict[str, type[Any]]:
     """Return {name: class} for the subclasses of `base` in a module that define their own `name`."""
-    return {name: value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)
-            and isinstance(name := vars(value).get("name"), str)}
+    return dict(_all_named(module, base))
+
+
+def _all_named(module: ModuleType, base: type) -> Iterator[tuple[str, type[Any]]]:
+    """Yield name and class of those subclasses, also of several with one name."""
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, base) and isinstance(name := vars(value).get("name"), str):
+            yield name, value
 
 
 @cache

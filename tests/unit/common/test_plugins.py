@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -117,6 +118,8 @@ def test_a_file_of_the_user_adds_components(plug_in: Callable[[str, str], Path],
     ("fails.py", "x = 1\n1 / 0\n", r"fails\.py:2: ZeroDivisionError: division by zero; correct it there"),
     ("cut.py", "def f(:\n", r"cut\.py:1: SyntaxError: .*; correct it there"),
     ("quits.py", "raise SystemExit(7)\n", r"quits\.py:1: SystemExit: 7; correct it there"),
+    ("twice.py", SOURCE + SOURCE.replace("class Mine", "class Other"),
+     r"twice\.py: 'mine' is also the name of another component, Mine; rename yours, Other"),
     ("notes.txt", SOURCE, r"EMBTRAIN_PLUGINS: .*notes\.txt: is not a Python file; give the files of your components")])
 def test_a_wrong_file_of_the_user_is_one_line(plug_in: Callable[[str, str], Path], name: str, text: str, message: str
                                               ) -> None:
@@ -125,6 +128,48 @@ def test_a_wrong_file_of_the_user_is_one_line(plug_in: Callable[[str, str], Path
         with pytest.raises(DataError, match=message) as wrong:
             negatives.find("unigram")
         assert "\n" not in str(wrong.value)
+
+
+def test_a_file_listed_twice_is_imported_once(plug_in: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+                                              ) -> None:
+    path = plug_in("mine.py", SOURCE + "Alias = Mine\n")
+    (link := path.with_name("link.py")).symlink_to(path)
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", os.pathsep.join(map(str, (path, link, f"{path.parent}/../"
+                                                                     f"{path.parent.name}/mine.py"))))
+    assert "mine" in negatives.names()
+
+
+def test_a_missing_file_of_the_user_is_reported_as_missing(plug_in: Callable[[str, str], Path]) -> None:
+    plug_in("mine.py", SOURCE).unlink()
+    with pytest.raises(DataError, match=r"^EMBTRAIN_PLUGINS: .*mine\.py: does not exist; give the files of"):
+        negatives.find("unigram")
+
+
+@pytest.mark.parametrize(("text", "is_wrong"), [
+    ("import plugin_util\n", True), ("def f():\n    from plugin_util.a import b\n", True),
+    ("import plugin_tools\n", True), ("x = 1\n", False), ("from . import plugin_util\n", None),
+    ("import json, time\n", False)])
+def test_a_module_of_the_folder_is_not_that_of_another_folder(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_wrong: bool | None) -> None:
+    first, second = tmp_path / "first" / "one.py", tmp_path / "second" / "two.py"
+    for path, imports in ((first, "import plugin_util\n"), (second, text)):
+        path.parent.mkdir()
+        path.write_text(imports)
+        path.with_name("plugin_util.py").write_text("")
+    second.with_name("plugin_tools.py").write_text("import plugin_util, plugin_tools\n")
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", f"{first}{os.pathsep}{second}")
+    try:
+        if is_wrong is False:
+            assert "unigram" in negatives.names()
+            return
+        with pytest.raises(DataError) as wrong:
+            negatives.names()
+        names_both = f": plugin_util: would be {first.with_name('plugin_util.py')}, imported before, instead of " \
+                     f"{second.with_name('plugin_util.py')}; rename" in str(wrong.value)
+        assert names_both == bool(is_wrong) and "\n" not in str(wrong.value)
+    finally:
+        for name in ("plugin_util", "plugin_tools"):
+            sys.modules.pop(name, None)
 
 
 def test_a_correct_source_has_no_error(make: Make) -> None:
