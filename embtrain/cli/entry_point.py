@@ -21,7 +21,8 @@ import typer
 
 from embtrain.cli import interrupt, limits, options, streams
 from embtrain.cli.commands import app
-from embtrain.common.errors import EmbtrainError, ReportedElsewhere, ResourceError, Stopped, UsageError
+from embtrain.common import registry
+from embtrain.common.errors import DataError, EmbtrainError, ReportedElsewhere, ResourceError, Stopped, UsageError
 from embtrain.common.terminal import plain
 from embtrain.train.state.signals import forget_signals, hidden_stop
 
@@ -90,7 +91,7 @@ def run() -> int:
         return _print_error(stopped.code, str(stopped), kind="")
     except KeyboardInterrupt:
         return _print_error(130, "stopped by signal 2", kind="")
-    except Exception as error:  # noqa: BLE001  an error that gets here is a bug in embtrain and is saved
+    except Exception as error:  # noqa: BLE001  an error without another cause is a bug in embtrain and is saved
         if (wrapped := hidden_stop(error)) is not None:
             return _print_error(wrapped.code, str(wrapped), kind="")
         if isinstance(error, OSError) and error.filename == streams.OUTPUT:
@@ -99,6 +100,8 @@ def run() -> int:
             return _print_error(2, f"{str(error.filename)[:200]}: {error.strerror}")
         if (line := limits.reason(error)) is not None:
             return _print_error(4, line)
+        if (where := registry.place_in_plugin(error)) is not None:
+            return _print_error(DataError.code, f"{where}: {type(error).__name__}: {error}; correct it there")
         return _print_error(70, f"a bug in embtrain ({type(error).__name__}); please report {_save_crash(error)}")
 
 

@@ -27,6 +27,7 @@ from embtrain.common.errors import DataError, EmbtrainError, UsageError, did_you
 
 EXTENDED = ("embtrain.models", "embtrain.negatives", "embtrain.losses")  # groups of entry points
 PLUGINS = "EMBTRAIN_PLUGINS"  # environment variable: Python files of the user, separated as in PATH
+PLUGIN_MODULE = "embtrain_plugin_"  # name under which they are imported, followed by number and file name
 _log = logging.getLogger("embtrain")
 
 
@@ -55,7 +56,7 @@ def cached_classes(package: str, base: type, files: tuple[Path, ...]) -> dict[st
         if entry.name not in components and (value := _load_class(entry, base)) is not None:
             components[entry.name] = value
     for i, path in enumerate(files):
-        plugin = _plugin(path, f"embtrain_plugin_{i}_{path.stem}")
+        plugin = _plugin(path, f"{PLUGIN_MODULE}{i}_{path.stem}")
         for name, value in _all_named(plugin, base):
             if value.__module__ != plugin.__name__:                    # imported there, defined elsewhere
                 continue
@@ -214,6 +215,16 @@ def place(error: BaseException, module: str) -> str:
     except (ImportError, ValueError):
         spec = None
     return module if spec is None or spec.origin is None else spec.origin
+
+
+def place_in_plugin(error: BaseException) -> str | None:
+    """FILE:LINE of the innermost call in code of the user or of an entry point; None if the traceback has none."""
+    extensions = {entry.module.partition(".")[0] for group in EXTENDED
+                  for entry in importlib.metadata.entry_points(group=group)} - {"embtrain"}
+    names = [name for frame, _ in traceback.walk_tb(error.__traceback__)
+             if (name := frame.f_globals.get("__name__", "")).startswith(PLUGIN_MODULE)
+             or name.partition(".")[0] in extensions]
+    return place(error, names[-1]) if names else None
 
 
 def find(package: str, base: type, name: str, key: str, hint: Callable[[str], str] = lambda name: "") -> type[Any]:

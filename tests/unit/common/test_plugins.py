@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from embtrain.cli import entry_point
 from embtrain.common import registry
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ProblemSpec
@@ -170,6 +171,24 @@ def test_a_module_of_the_folder_is_not_that_of_another_folder(
     finally:
         for name in ("plugin_util", "plugin_tools"):
             sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(("body", "message"), [
+    ("raise RuntimeError('used\\ntwice')", r"RuntimeError: used\\ntwice"),
+    ("return torch.zeros(2) @ torch.zeros(3)", "RuntimeError: inconsistent tensor size, .*"),
+    ("return super().example(scored)", "AttributeError: 'NoneType' object has no attribute .*")])
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_an_exception_in_an_own_loss_names_its_line(
+        plug_in: Callable[[str, str], Path], make: Make, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str], body: str, message: str, is_installed: bool) -> None:
+    text = "import torch\nfrom embtrain.losses.logistic import Logistic\nclass Own(Logistic):\n    name = 'own'\n" \
+           f"    def example(self, scored):\n        {body}\n"
+    path = make(text) if is_installed else plug_in("own.py", text)
+    loss = importlib.import_module("mine_noise").Own if is_installed else losses.find("own")
+    monkeypatch.setattr(entry_point, "_command", lambda: loss.example(object.__new__(loss), None))
+    monkeypatch.setattr(sys, "argv", ["embtrain"])
+    assert entry_point.run() == DataError.code
+    assert re.fullmatch(rf"embtrain: error: {path}:6: {message}; correct it there\n", capsys.readouterr().err)
 
 
 def test_a_correct_source_has_no_error(make: Make) -> None:
