@@ -77,6 +77,12 @@ def plugin_files() -> tuple[Path, ...]:
     return tuple({path.resolve(): path for path in paths}.values())
 
 
+def plugins_of(component: type) -> set[Path]:
+    """Return the files of EMBTRAIN_PLUGINS that define a class or one of its bases."""
+    modules = {base.__module__ for base in component.__mro__ if base.__module__.startswith(PLUGIN_MODULE)}
+    return {Path(file) for name in modules if (file := sys.modules[name].__file__)}
+
+
 @cache  # the groups of components share its classes
 def _plugin(path: Path, name: str) -> ModuleType:
     return import_file(path, name)

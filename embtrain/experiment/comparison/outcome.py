@@ -50,6 +50,7 @@ class CellOutcome:
     processor: str | None = None                           # model name; None: not recorded
     was_started: bool = True
     benchmarks: Mapping[str, Any] = field(default_factory=dict)  # hashes of own benchmarks
+    plugins: Mapping[str, Any] = field(default_factory=dict)  # hashes of the files of EMBTRAIN_PLUGINS it used
 
     def values(self) -> dict[str, float]:
         """Scores by `benchmark/metric`, and the CPU seconds. Built once: callers read it once per metric."""
@@ -131,7 +132,8 @@ def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str
                        reached.get("cpu_seconds"), reached, curves,
                        corpus.get("sha256") if isinstance(corpus, dict) else None, identity.get("code"),
                        processor=_text(identity.get("processor")),
-                       benchmarks=own if isinstance(own := identity.get("benchmarks"), dict) else {})
+                       benchmarks=own if isinstance(own := identity.get("benchmarks"), dict) else {},
+                       plugins=files if isinstance(files := identity.get("plugins"), dict) else {})
 
 
 def _text(value: Any) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -142,8 +143,12 @@ def _notes(outcomes: Sequence[CellOutcome]) -> list[str]:
     notes = [f"{outcome.name}: {outcome.error}" for outcome in outcomes if outcome.error is not None]
     notes += [f"{outcome.name}: {row.note}" for outcome in outcomes for row in outcome.scores
               if (row.benchmark, row.metric) == ("training", "warning")]
-    if len({outcome.code for outcome in outcomes if outcome.error is None}) > 1:
+    finished = [outcome for outcome in outcomes if outcome.error is None]
+    if len({outcome.code for outcome in finished}) > 1:
         notes.append("the runs were not all trained by the same code: the hashes in their identity.json differ")
+    versions = {(name, str(sha256)) for outcome in finished for name, sha256 in outcome.plugins.items()}
+    notes += [f"the runs were not all trained by the same {name}: the hashes in their identity.json differ"
+              for name, count in sorted(Counter(name for name, _ in versions).items()) if count > 1]
     return notes
 
 

@@ -26,7 +26,7 @@ def describe_run(parts: Components, threads: int) -> dict[str, Any]:
     """Return the provenance record of a run: corpus, command, code, threads, engine and machine."""
     return {"task": parts.task.name, "corpus": parts.task.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "commit": commit(),
-            "threads": threads,
+            "plugins": plugin_hashes(parts), "threads": threads,
             "engine": parts.train.engine, "block": parts.train.chunk, "core": loader.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "host": platform.node(),
             "processor": machine.processor(), "python": platform.python_version(),
@@ -41,13 +41,32 @@ def code_difference(folder: Path) -> str:
     """
     try:
         identity = read_json(folder / "identity.json")
-        version, code = identity["embtrain"], identity["code"]
+        version, code, plugins = identity["embtrain"], identity["code"], identity.get("plugins")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
-    if not isinstance(version, str) or not isinstance(code, str) or code == (current := code_sha256()):
-        return ""
-    return (f"embtrain {printable(version)} with code {printable(code[:12])} started it, but this is embtrain "
-            f"{embtrain.__version__} with code {current[:12]}")
+    differences = []
+    if isinstance(version, str) and isinstance(code, str) and code != (current := code_sha256()):
+        differences.append(f"embtrain {printable(version)} with code {printable(code[:12])} started it, but this is "
+                           f"embtrain {embtrain.__version__} with code {current[:12]}")
+    present = {(path.name, _file_sha256(path)) for path in registry.plugin_files()}
+    differences += [f"another version of {printable(name)} started it, with sha256 {printable(str(sha256)[:12])}"
+                    for name, sha256 in (plugins.items() if isinstance(plugins, dict) else ())
+                    if (name, sha256) not in present]
+    return "; ".join(differences)
+
+
+def plugin_hashes(parts: Components) -> dict[str, str]:
+    """Return {file name: sha256} of the files of EMBTRAIN_PLUGINS that define the model, sources or loss of a run."""
+    used, sources = set[Path](), [parts.source]
+    for source in sources:
+        sources += source.inner_sources()
+    for component in (parts.model, parts.loss, *sources):
+        used |= registry.plugins_of(type(component))
+    return {path.name: _file_sha256(path) for path in sorted(used)}
+
+
+def _file_sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def commit() -> str | None:
@@ -65,10 +84,8 @@ def commit() -> str | None:
 
 @functools.cache  # a process runs the code that it has imported, and a search describes many runs
 def code_sha256() -> str:
-    """One hash over the Python files of the package and of EMBTRAIN_PLUGINS, so that changed code can be recognized."""
+    """One hash over the Python files of the package, so that changed code can be recognized."""
     root, digest = Path(embtrain.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    for path in registry.plugin_files():
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

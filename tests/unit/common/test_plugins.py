@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from embtrain.cli import entry_point
 from embtrain.common import registry
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.types import ProblemSpec
+from embtrain.common.types import ProblemSpec, Score
 from embtrain.experiment.catalogue import components, listing
+from embtrain.experiment.comparison import results
+from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.run import provenance
 from embtrain.losses import base as losses
 from embtrain.negatives import base as negatives
@@ -100,18 +106,57 @@ def test_a_file_of_the_user_adds_components(plug_in: Callable[[str, str], Path],
                                             ) -> None:
     with pytest.raises(UsageError, match=r"there is no 'mine'.*; for one of your own set EMBTRAIN_PLUGINS to its file"):
         negatives.find("mine")
-    before = provenance.code_sha256.__wrapped__()
-    path = plug_in("sources.py", SOURCE)                      # found although the name was unknown before
+    plug_in("sources.py", SOURCE)                             # found although the name was unknown before
     _draw()
     assert negatives.find("mine").__name__ == "Mine" and negatives.find("unigram").__module__.endswith("unigram")
     assert "mine" in components.about_components("sources") and "mine" not in losses.names()
-    assert provenance.code_sha256.__wrapped__() != before
-    path.write_text(path.read_text() + "# changed\n")
-    changed = provenance.code_sha256.__wrapped__()
-    path.write_text(path.read_text() + "# again\n")
-    assert provenance.code_sha256.__wrapped__() != changed
     monkeypatch.delenv("EMBTRAIN_PLUGINS")
     assert "mine" not in negatives.names()
+
+
+def _built(source: str, **settings: object) -> negatives.NegativeSource:
+    result = negatives.find(source)
+    return result(result.Config(source=source, **settings), tiny_problem())
+
+
+def _identity(source: negatives.NegativeSource, folder: Path, **others: object) -> dict[str, object]:
+    """Writes the part of identity.json about the code of a run with that source. others: its model and loss."""
+    parts: Any = SimpleNamespace(**{"model": None, "source": source, "loss": None} | others)
+    record = {"embtrain": "0", "code": provenance.code_sha256.__wrapped__(),
+              "plugins": provenance.plugin_hashes(parts)}
+    (folder / "identity.json").write_text(json.dumps(record))
+    return record
+
+
+@pytest.mark.parametrize(("source", "settings", "is_used"), [
+    ("mine", {}, True), ("derived", {}, True), ("hardest", {"inner": {"source": "mine"}}, True),
+    ("unigram", {}, False)])
+def test_only_a_file_that_a_run_uses_belongs_to_its_code(
+        plug_in: Callable[[str, str], Path], tmp_path: Path, source: str, settings: dict[str, object], is_used: bool
+        ) -> None:
+    code = provenance.code_sha256.__wrapped__()
+    path = plug_in("sources.py", SOURCE + "\n\nclass Derived(Mine):\n    name = 'derived'\n")
+    for part in ("model", "loss"):
+        assert _identity(_built("unigram"), tmp_path, **{part: _built("mine")})["plugins"]
+    before = _identity(_built(source, **settings), tmp_path)
+    hashes = {"sources.py": hashlib.sha256(path.read_bytes()).hexdigest()} if is_used else {}
+    assert before["code"] == code and before["plugins"] == hashes and provenance.code_difference(tmp_path) == ""
+    path.write_text(path.read_text() + "# changed\n")
+    change = f"another version of sources.py started it, with sha256 {hashes['sources.py'][:12]}" if is_used else ""
+    assert provenance.code_difference(tmp_path) == change
+
+
+def test_a_comparison_has_a_note_on_versions_of_a_file(tmp_path: Path) -> None:
+    def cell(seed: int, **plugins: str) -> CellOutcome:
+        return CellOutcome(f"a-seed{seed}", "a", None, "transe", seed, tmp_path, "a", code="code", plugins=plugins,
+                           scores=[Score("test", "mrr", 0.5)])
+
+    for cells, names in (([cell(1, a="1"), cell(2, a="1", b="2"), cell(3)], []),
+                         ([cell(1, a="1", b="1"), cell(2, a="1", b="2"), cell(3, b="2")], ["b"])):
+        results.write(tmp_path, {"metric": "test/mrr", "baseline": "a", "benchmarks": []}, cells)
+        assert json.loads((tmp_path / "results.json").read_text())["notes"] == [
+            f"the runs were not all trained by the same {name}: the hashes in their identity.json differ"
+            for name in names]
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
