@@ -34,14 +34,14 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     settings = resolve("order", "order", sets=["train.epochs=2"], seed=3)
 
     def run(*arguments: str, program: str = "/usr/bin/embtrain", command: str = "fit", commit: str | None = "ab12",
-            metric: str = "accuracy", config: str = "") -> tuple[int, str, str]:
+            metric: str = "accuracy", config: str = "", **more: object) -> tuple[int, str, str]:
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         (folder / "config.yaml").write_text(config or dump(settings))
         (folder / "identity.json").write_text(json.dumps({
             "task": "pairs", "corpus": {"sha256": "cd"}, "argv": [program, command, *(arguments or ARGUMENTS)],
             "embtrain": "0.1.0", "code": "ef", "commit": commit, "threads": 1, "core": "none", "cores": 2,
-            "processor": "A", "begun": "2026-01-02T03:04:05+0000"}))
+            "processor": "A", "begun": "2026-01-02T03:04:05+0000", **more}))
         (folder / "scores.json").write_text(json.dumps([
             {"benchmark": part, "metric": metric, "value": value, "low": None, "high": None, "n": 5, "note": ""}
             for part, value in (("valid", .5), ("test", .75), ("training", 9.0))]))
@@ -71,6 +71,11 @@ def test_a_flag_is_repeated_without_a_value() -> None:
     fit = typer.main.get_command(commands.app).commands["fit"]  # type: ignore[attr-defined]
     values, repeated = experiments._parse(fit, ["--model", "transe", "--tuned", "--corpus", "wn18rr", "--quiet"])
     assert values["tuned"] is True and repeated == ["--model", "transe", "--corpus", "wn18rr", "--tuned"]
+
+
+def test_a_run_of_own_code_is_refused(submit: Submit) -> None:
+    code, _, err = submit(plugins={"mine.py": "ab"})
+    assert code == 2 and "identity.json: plugins: {'mine.py': 'ab'}: others do not have this code" in err
 
 
 def test_a_run_with_tuned_settings_is_submitted(submit: Submit) -> None:
