@@ -117,12 +117,23 @@ def in_arguments(*, has_candidates: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def outside_inference() -> Iterator[None]:
+    """Leave inference mode, whose tensors cannot serve training, with gradients on or off as they are.
+
+    To leave it alone would turn them on.
+    """
+    has_gradients = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(has_gradients):
+        yield
+
+
+@contextlib.contextmanager
 def source_call(device: torch.device) -> Iterator[None]:
     """Call a method of a source, with arguments in place of keys in its messages.
 
     Outside of autocast, and of inference mode: the tensors that it creates also serve training.
     """
-    with torch.inference_mode(False), torch.autocast(device.type, enabled=False), in_arguments():
+    with outside_inference(), torch.autocast(device.type, enabled=False), in_arguments():
         yield
 
 

@@ -22,7 +22,7 @@ from embtrain.common.config.arguments import whole_number
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, LossOutput, Negatives, Query
 from embtrain.negatives.base import NegativeSource
-from embtrain.nn.arguments import MAX_SEED, in_arguments, one_of, source_call, truth
+from embtrain.nn.arguments import MAX_SEED, in_arguments, one_of, outside_inference, source_call, truth
 from embtrain.nn.candidates import Candidates, as_draw
 from embtrain.nn.rows import (
     BatchPositives,
@@ -142,8 +142,7 @@ class SampledLoss(nn.Module):
                  target: Tensor | None = None, context: Tensor | None = None) -> Tensor:
         """Return log q of ids (K,) or (B, K) under the source, (B, K). Draws nothing.
 
-        target: (B,), for a source that never draws it. Raises UsageError if it is missing, or if the source has no
-        density.
+        target: (B,), for a source that never draws it. UsageError if it is missing, or if the source has no density.
         """
         table = table_of(weight, bias, self.sparse, self.num_classes, self._similarity == "dot")
         check_query(query, table)
@@ -220,7 +219,7 @@ class SampledLoss(nn.Module):
 
     # -- building -------------------------------------------------------------------------------------------------
 
-    @torch.inference_mode(False)                                    # all that is created here also serves training
+    @outside_inference()                                    # all that is created here also serves training
     def _prepare(self, rows: Rows, table: OutputLayer, is_training: bool | None = None) -> Step:
         """The step of this call, with the source built or refreshed. is_training: None: as the module is."""
         training = self.training if is_training is None else is_training
@@ -286,10 +285,10 @@ class SampledLoss(nn.Module):
         return to_tensor({
             "negatives": self._spec.source_class.name, "classes": self.num_classes, "settings": settings_of(self._spec),
             "contexts": self._spec.context_sizes, "source": self._source_state(), "calls": self._n_calls,
-            "vectors": None if self._vectors is None else tuple(self._vectors),
+            "vectors": None if self._vectors is None else tuple(self._vectors), "new_seed": self._new_seed,
             "counts": None if self._stream is None else self._stream.state_dict()})
 
-    @torch.inference_mode(False)
+    @outside_inference()
     def set_extra_state(self, saved: Tensor) -> None:
         """Restore `get_extra_state`. A source that is not built yet receives its state at the first call."""
         state = from_tensor(saved)
@@ -297,4 +296,5 @@ class SampledLoss(nn.Module):
         if self._stream is not None:
             self._stream.load_state_dict(state["counts"])
         self._vectors = None if state["vectors"] is None else VectorFormat(*state["vectors"])
-        self._pending, self._step, self._n_calls, self._new_seed = state["source"], None, state["calls"], None
+        self._pending, self._step = state["source"], None
+        self._n_calls, self._new_seed = state["calls"], state["new_seed"]

@@ -90,6 +90,9 @@ def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor
     if query.dtype != table.weight.dtype and (is_double or not torch.is_autocast_enabled(query.device.type)):
         raise UsageError(f"query: has the dtype {query.dtype}, the weight {table.weight.dtype}; convert one of them"
                          + ("" if is_double else ", or use torch.autocast"))
+    if table.sparse and table.weight.dtype in HALF and query.dtype == torch.float32:
+        raise UsageError(f"weight: {table.weight.dtype} with a query of float32 has no sparse gradient; convert one of "
+                         "them, or set sparse=False")
     targets = target if target.ndim == 2 else target.unsqueeze(1)
     kept = None if ignore_index is None else targets != ignore_index
     if kept is not None and not kept.any():

@@ -19,7 +19,8 @@ REMEDY = "load it into a module made with the same arguments"
 NONE = type(None)
 # Entries of a state and their types.
 ENTRIES: dict[str, Any] = {"negatives": str, "classes": int, "settings": dict, "contexts": (tuple, NONE),
-                           "vectors": (tuple, NONE), "source": (dict, NONE), "calls": int, "counts": (dict, NONE)}
+                           "vectors": (tuple, NONE), "source": (dict, NONE), "calls": int, "counts": (dict, NONE),
+                           "new_seed": (int, NONE)}
 
 
 class VectorFormat(NamedTuple):

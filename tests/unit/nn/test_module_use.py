@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 import embtrain.nn as sampled
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.types import ProblemSpec
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.losses import base as losses
 from embtrain.negatives import base as negatives
-from embtrain.negatives.base import NegativeSource
+from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.nn.module import SampledLoss
 from embtrain.train.state import serialize
 
@@ -216,7 +216,9 @@ def test_processes_that_load_one_state_draw_by_seeds_of_their_own(name: str, que
     trained = made()
     call(trained)
     first, second, repeated = (call(reseeded(seed)) for seed in (1, 2, 1))
-    assert first == repeated and len({first, second, call(loaded(reseeded(1), made()))}) == 3
+    assert first == repeated != second
+    assert call(loaded(reseeded(1), made())) == call(copy.deepcopy(reseeded(1))) == first   # saved before its next call
+    assert call(loaded(trained, reseeded(1))) == call(loaded(trained, made())) not in (first, second)
     used, new = loaded(trained, made()), made()
     call(used)
     used.reseed(1)
@@ -224,6 +226,43 @@ def test_processes_that_load_one_state_draw_by_seeds_of_their_own(name: str, que
     assert call(used) == call(new) == first
     with pytest.raises(UsageError, match=r"^seed: -1"):
         new.reseed(-1)
+
+
+class WithParameter(NegativeSource):
+    """Draws by a parameter of its own, which the loss must not train."""
+
+    name = "with_parameter"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.logits = torch.zeros(problem.n_candidates, requires_grad=True)
+
+    def draw(self, query: Query, k: int, view: ModelView | None) -> Negatives:
+        n, group = self.draw_layout(query)
+        ids = torch.randint(self.problem.n_candidates, (n, k), generator=self.random)
+        return Negatives(ids, draw_id=group, log_q=self.logits.log_softmax(0)[ids],
+                         total_weight=torch.full((1, 1), float(k)))
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        return self.logits.log_softmax(0)[ids].expand(len(query), -1)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_sources_draw_without_gradients(mode: Any, query: Tensor, weight: Tensor, target: Tensor) -> None:
+    source = WithParameter(NegativesConfig(source="with_parameter", k=5), ProblemSpec(V, torch.ones(V).double()))
+    loss = SampledLoss(source, num_classes=V)
+    with mode():
+        loss(query, weight, target)
+        assert not loss.log_prob(query, weight, torch.arange(V)).requires_grad
+    loss(query, weight, target).backward()
+    assert source.logits.grad is None
+
+
+def test_a_weight_of_half_precision_has_no_sparse_gradient_for_float32(query: Tensor, weight: Tensor, target: Tensor
+                                                                       ) -> None:
+    loss = SampledLoss("uniform", num_classes=V, sparse=True)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(UsageError, match=r"^weight: .*no sparse gradient"):
+        loss(query.float(), weight.bfloat16(), target)
 
 
 def loaded(loss: SampledLoss, other: SampledLoss) -> SampledLoss:
