@@ -68,8 +68,12 @@ def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
         shares = config.model_copy(update={name: 0.0 for part, name in ((1, "valid"), (2, "test"))
                                            if (part_by_file == part).any()})
     units = holdout_units(read.sequence, read.document, shares)
-    part = np.zeros(len(units) - 1, dtype=np.int8) if not len(part_by_file) else \
-        part_by_file[np.searchsorted(read.document, units[:-1], "right") - 1]
+    if not len(part_by_file):
+        part = np.zeros(len(units) - 1, dtype=np.int8)
+    elif units is read.document:
+        part = part_by_file.copy()
+    else:
+        part = part_by_file[np.searchsorted(read.document, units[:-1], "right") - 1]
     undecided = np.flatnonzero(part == 0)
 
     def spare_units(order: np.ndarray, n: int) -> np.ndarray:

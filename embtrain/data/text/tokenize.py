@@ -152,7 +152,7 @@ def split_lines(document: TextDocument, by_line: bool) -> Iterator[list[tuple[st
 def check_n_types(n: int) -> None:
     """Raise ResourceError for more than MAX_TYPES distinct words."""
     if n > MAX_TYPES:
-        raise ResourceError(f"more than {MAX_TYPES:,} distinct words in one file; split it, or use another tokenizer")
+        raise ResourceError(f"corpus: more than {MAX_TYPES:,} distinct words; give less text, or another tokenizer")
 
 
 def grow_counts(counts: np.ndarray, n: int) -> np.ndarray:

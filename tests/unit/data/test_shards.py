@@ -197,7 +197,7 @@ def test_rarest_words_are_dropped_by_their_exact_counts(monkeypatch: pytest.Monk
 
 def test_words_of_one_count_cannot_be_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokenize, "MAX_TYPES", 2)
-    with pytest.raises(ResourceError, match="more than 2 distinct words, all of one count; choose another tokenizer"):
+    with pytest.raises(ResourceError, match=r"^corpus: more than 2 distinct words, all of one count; choose another"):
         merge.merge(*counted("a b", "c a b c"), [False] * 2, True, 9, cache.AppendableArray())
 
 

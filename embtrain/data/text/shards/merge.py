@@ -138,5 +138,5 @@ def frequent_words(shards: Callable[[], Iterator[Encoded]], n_words: int) -> tup
                 kept = {word: n for word, n in kept.items() if n > dropped}
             progress.add()
     if not kept:
-        raise ResourceError(f"more than {most:,} distinct words, all of one count; choose another tokenizer")
+        raise ResourceError(f"corpus: more than {most:,} distinct words, all of one count; choose another tokenizer")
     return set(kept), n_types, dropped
