@@ -52,6 +52,12 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def is_forked() -> bool:
+    """Whether this process is a fork that has started no program of its own (Linux); else False."""
+    fields = _lines(ROOT / "proc/self/stat")
+    return bool(fields and int(fields[0].rpartition(")")[2].split()[6]) & 0x40)         # PF_FORKNOEXEC of its flags
+
+
 def startable_threads(n: int, stack_bytes: int = 0) -> int:
     """Return how many of n threads could be started at the same time. stack_bytes: of each, 0: the system's default."""
     done, started = threading.Event(), list[threading.Thread]()

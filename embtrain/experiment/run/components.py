@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,12 +30,6 @@ from embtrain.train.optimizers import set_gradients_for
 
 OBSERVED_SHARE = 0.25  # of the free memory, for the set of observed pairs
 _log = logging.getLogger("embtrain")
-
-# The process id, if this process was forked after this module was imported. The threads of GNU OpenMP do not survive a
-# fork, and a child that uses more than one waits for the others without end.
-_forks: list[int] = []
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _forks.append(os.getpid()))
 
 
 @dataclass(frozen=True)
@@ -116,8 +109,10 @@ def use_threads(threads: int) -> int:
     if n > cores and machine.startable_threads(2 * n) < 2 * n:
         raise ResourceError(f"train.threads: {n:,}: the system cannot start so many threads; more than the {cores} "
                             "cores of this machine gain nothing; give fewer, or raise its limits (ulimit -u, -v)")
-    if _forks and n > 1:
-        _log.warning("this process was forked after PyTorch was imported, so PyTorch uses one thread instead of %d; "
-                     "start it with multiprocessing's spawn, or set train.threads=1", n)
-    torch.set_num_threads(1 if _forks else n)
+    # Threads of GNU OpenMP do not survive a fork: if the parent has used some, a child that uses more than one waits
+    # for the others without end.
+    if (is_forked := machine.is_forked()) and n > 1:
+        _log.warning("this process was forked from another one, so PyTorch uses one thread instead of %d; start it "
+                     "with multiprocessing's spawn, or set train.threads=1", n)
+    torch.set_num_threads(1 if is_forked else n)
     return n

@@ -16,7 +16,7 @@ from helpers.in_process import small_text
 from helpers.runs import cache, no_page, stop_at  # noqa: F401
 
 import embtrain
-from embtrain.common import progress
+from embtrain.common import machine, progress
 from embtrain.common.errors import Stopped, UsageError
 from embtrain.experiment import comparing, continuation
 from embtrain.experiment.run import run as runs
@@ -185,6 +185,12 @@ def test_compare_accepts_numbers_of_numpy(text: Path, monkeypatch: pytest.Monkey
 
 def _train_in_child(text: str, out: str) -> str:
     return str(embtrain.fit("softmax", corpus=text, sets=KEYS, threads=2, out=out).folder)
+
+
+def test_a_process_knows_whether_it_is_forked() -> None:
+    with multiprocessing.get_context("fork").Pool(1) as forked, multiprocessing.get_context("spawn").Pool(1) as spawned:
+        assert [machine.is_forked(), forked.apply(machine.is_forked), spawned.apply(machine.is_forked)] == [
+            False, True, False]
 
 
 def test_a_forked_process_trains_after_its_parent_used_threads(text: Path, tmp_path: Path) -> None:
