@@ -74,7 +74,12 @@ def plugin_files() -> tuple[Path, ...]:
             problem = "is not a Python file" if os.path.lexists(path) else "does not exist"
             raise DataError(f"{PLUGINS}: {path}: {problem}; give the files of your components, separated by "
                             f"{os.pathsep!r}, or unset the variable")
-    return tuple({path.resolve(): path for path in paths}.values())
+    files = {path.resolve(): path for path in paths}
+    named = {path.name: path for path in files.values()}
+    if other := next((path for path in files.values() if named[path.name] is not path), None):
+        raise DataError(f"{PLUGINS}: {other} and {named[other.name]}: have one name, by which runs record versions; "
+                        "rename one of them")
+    return tuple(files.values())
 
 
 def plugins_of(component: type) -> set[Path]:
@@ -89,7 +94,7 @@ def _plugin(path: Path, name: str) -> ModuleType:
 
 
 def import_file(path: Path, name: str) -> ModuleType:
-    """Import a file as module `name`, with its folder on the path as for a script.
+    """Import a file as module `name`; its folder stays on the path, as for a script.
 
     DataError names the line of an error, or a module of the folder whose name is that of a module imported before.
     """
@@ -99,7 +104,7 @@ def import_file(path: Path, name: str) -> ModuleType:
         raise DataError(f"{path}: cannot be imported; give a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module                       # dataclasses of the file look their module up
-    sys.path.insert(0, str(path.parent.resolve()))
+    sys.path.insert(0, folder := str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -108,7 +113,9 @@ def import_file(path: Path, name: str) -> ModuleType:
         raise DataError(f"{path if where == name else where}: {kind}{getattr(error, 'msg', None) or error}; correct "
                         "it there") from error
     finally:
-        sys.path.remove(str(path.parent.resolve()))
+        sys.path.remove(folder)                      # to the end: other imports must not find its modules first
+        if folder not in sys.path:
+            sys.path.append(folder)
     return module
 
 
@@ -135,9 +142,10 @@ def _check_imports(path: Path, checked: set[Path]) -> None:
             if near is None or name == "embtrain":
                 continue
             loaded = getattr(sys.modules.get(name), "__file__", None)
-            if loaded is not None and Path(loaded).resolve() != near.resolve():
-                raise DataError(f"{path}:{node.lineno}: {name}: would be {loaded}, imported before, instead of "
-                                f"{near}; rename one of them")
+            is_other = loaded is not None and Path(loaded).resolve() != near.resolve()
+            if is_other or name in sys.builtin_module_names:
+                other = f"{loaded}, imported before," if is_other else "a module of Python"
+                raise DataError(f"{path}:{node.lineno}: {name}: would be {other} instead of {near}; rename one of them")
             if near not in checked and near.name != "__init__.py":
                 _check_imports(near, checked)
 

@@ -236,6 +236,29 @@ def test_an_exception_in_an_own_loss_names_its_line(
     assert re.fullmatch(rf"embtrain: error: {path}:6: {message}; correct it there\n", capsys.readouterr().err)
 
 
+def test_two_files_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text("")
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", f"{tmp_path}/one/mine.py{os.pathsep}{tmp_path}/two/mine.py")
+    with pytest.raises(DataError, match=r"one/mine\.py and .*two/mine\.py: have one name, .*; rename one of them"):
+        negatives.find("unigram")
+
+
+def test_a_file_may_import_a_module_of_its_folder_later(plug_in: Callable[[str, str], Path], tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "its_helper.py").write_text("K = 3\n")
+    plug_in("late.py", SOURCE.replace("v = self.problem.n_candidates",
+                                      "import its_helper\n        assert its_helper.K == 3\n"
+                                      "        v = self.problem.n_candidates"))
+    _draw()
+    (tmp_path / "time.py").write_text("")
+    plug_in("clock.py", f"import time\n{SOURCE}")
+    with pytest.raises(DataError, match=r"clock\.py:1: time: would be a module of Python instead of .*time\.py"):
+        negatives.find("mine")
+
+
 def test_a_correct_source_has_no_error(make: Make) -> None:
     make(SOURCE)
     _draw()
