@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from embtrain.common import machine
 from embtrain.common.config import dump
-from embtrain.common.errors import EmbtrainError, ResourceError, UsageError
+from embtrain.common.errors import EmbtrainError, ResourceError, Stopped, UsageError
 from embtrain.common.files import write_text
 from embtrain.experiment.comparison import outcome, workers
 from embtrain.experiment.comparison.grid import Grid, read_grid
@@ -118,7 +118,7 @@ class Sharing:
                 place.mkdir(parents=True, exist_ok=True)
             check_file_system(leases_in(folder).parent)
             agree(folder, grid)
-            with _forgetting_refused(folder), Board(leases_in(folder), self.stale_after) as board:
+            with _forgetting_refused(folder, lock), Board(leases_in(folder), self.stale_after) as board:
                 retried = dict[str, int]()
                 if self.retry_failed:
                     retried = {name: holder.number for name, holder in board.look().items() if holder.state == FAILED}
@@ -201,13 +201,18 @@ def _agreed_in(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _forgetting_refused(folder: Path) -> Iterator[None]:
-    """Remove the stored grid if it is refused before a run begins: every process would refuse it."""
+def _forgetting_refused(folder: Path, lock: int) -> Iterator[None]:
+    """Remove the stored grid if it is refused, or this process stopped, before a run begins.
+
+    Not if another process works there, by the `lock` that all share: it may be about to train by this grid.
+    """
     try:
         yield
-    except EmbtrainError:
+    except (EmbtrainError, Stopped):
         if not any(leases_in(folder).iterdir()):
-            shutil.rmtree(_agreed_in(folder), ignore_errors=True)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(_agreed_in(folder), ignore_errors=True)
         raise
 
 
