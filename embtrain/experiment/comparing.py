@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from embtrain.experiment.comparison.search_space import expand_files
 from embtrain.experiment.comparison.shared.sharing import ALONE, STALE_AFTER, Sharing
 from embtrain.train.state.signals import protect_caller
 
-Names = str | Sequence[str]
+Names = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @protect_caller()
@@ -66,7 +67,8 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
             "seeds": seeds if seeds is None or isinstance(seeds, int) else list(seeds), "baseline": baseline,
             "metric": metric, "benchmarks": _names(benchmarks, "benchmarks"), "cpu_seconds": cpu_seconds,
             "sets": sets_argument(sets) or None,
-            "search": None if search is None else expand_files([search] if isinstance(search, str) else list(search)),
+            "search": None if search is None else expand_files(
+                [os.fspath(text) for text in ([search] if isinstance(search, str | os.PathLike) else search)]),
             "trials": trials}
     folder = folder_argument(out)
     sharing = Sharing(lease_seconds, executor is not None, executor) if join or executor is not None else ALONE
@@ -78,7 +80,8 @@ def _names(names: Names | None, key: str) -> list[str] | None:
     """A list of names; a text is split at commas. UsageError for an empty name."""
     if names is None:
         return None
-    listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else [str(name) for name in names]
+    several = [names] if isinstance(names, os.PathLike) else names
+    listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else [str(name) for name in several]
     if not all(listed):
         raise UsageError(f"{key}: {names!r} should be names, in a list or separated by commas")
     return listed

@@ -37,7 +37,7 @@ def describe(settings: BaseModel, below: str = "") -> list[Described]:
     if not found:
         keys = [row.key for row in described]
         raise UsageError(f"{below}: is not a key of these settings{did_you_mean(below, keys)}; the sections are "
-                         f"{', '.join(key for key in keys if '.' not in key)}")
+                         f"{', '.join(row.key for row in described if row.is_section and '.' not in row.key)}")
     return found
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from embtrain import report
 from embtrain.common import progress, terminal
+from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError, is_lack_of_resources
 from embtrain.common.files import claim_folder, dated_folder, read_json
 from embtrain.common.shipped import benchmark_label
@@ -182,17 +183,19 @@ def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) ->
 
 def plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     """Fill in the defaults, choose an engine for all runs and build the cells. UsageError: why none can be compared."""
+    for name in grid.benchmarks or []:            # once, under the flag that named it: for a cell it is a setting
+        scoring.check_names([name], flag=grid.flag_of("benchmarks", name))
     grid, cells = _plan(grid, folder)
     bounds = _extreme_trials(grid, folder, cells[0].settings).values()
-    return _check(*_plan(engine.choose_for_all(grid, [*cells, *bounds]), folder))
+    grid, cells = _paired(*_plan(engine.choose_for_all(grid, [*cells, *bounds]), folder))
+    tasks.find(cells[0].settings).check(cells[0].settings)
+    return grid, cells
 
 
 def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     """Fill in the grid's defaults and build its cells."""
     if not grid.strategies and not grid.runs:
         raise UsageError("--negatives: is missing; give strategies, e.g. sgns,nce,ace (`embtrain list` lists them)")
-    for name in grid.benchmarks or []:            # once, under the flag that named it: for a cell it is a setting
-        scoring.check_names([name], flag=grid.flag_of("benchmarks", name))
     tuned_sets = tuning.best_sets(folder, grid)
     cells = [_cell(label, kind, seed, grid, [*_shared_sets(grid, kind, folder), *tuned_sets.get(label, [])], folder,
                    is_tuned=not grid.search or label in tuned_sets)
@@ -228,18 +231,17 @@ def _benchmark_sets(grid: Grid, model: str) -> list[str]:
         return []
     task = tasks.find_for_model(model)
     if "benchmarks" in task.Evaluate.model_fields:
-        return [f"evaluate.benchmarks=[{', '.join(grid.benchmarks)}]"]
+        return as_sets({"evaluate.benchmarks": grid.benchmarks})
     if grid.benchmarks:
         raise UsageError(f"{grid.flag_of('benchmarks')}: {model} learns from {task.name}, which has no benchmarks; "
                          "remove it")
     return []
 
 
-def _check(grid: Grid, cells: list[Cell]) -> tuple[Grid, list[Cell]]:
+def _paired(grid: Grid, cells: list[Cell]) -> tuple[Grid, list[Cell]]:
     """Return grid and cells; UsageError with every reason why the cells cannot be compared."""
     if errors := pairing_errors(grid, cells):
         raise UsageError(*errors)
-    tasks.find(cells[0].settings).check(cells[0].settings)
     return grid, cells
 
 
@@ -292,6 +294,6 @@ def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
 
 def rejudge(folder: Path) -> Comparison:
     """Repeat the statistics and the report of a comparison; nothing is trained."""
-    grid, cells = _check(*_plan(read_grid({}, None, folder), folder))
+    grid, cells = _paired(*_plan(read_grid({}, None, folder), folder))
     folders.note_left_out(folder, grid, [cell.name for cell in cells])
     return _report(folder, grid, cells)

@@ -223,10 +223,10 @@ def _subword_use(table: Vectors) -> list[str]:
 
 
 def _public_settings(run: Run) -> Settings:
-    """The settings without the local paths of the corpus, of benchmarks and of the run that this one continues."""
+    """The settings without the local paths of the corpus, of benchmarks and of runs that this one begins with."""
     train = run.settings.train
-    parent = None if train.parent is None else Path(train.parent).name
-    train = train.model_copy(update={"parent": parent})
+    parent, start = (None if path is None else Path(path).name for path in (train.parent, train.start))
+    train = train.model_copy(update={"parent": parent, "start": start})
     names = {key: [Path(name).name for name in value] for key in ("benchmarks", "during_training")
              if isinstance(value := getattr(run.settings.evaluate, key, None), list)}
     evaluate = run.settings.evaluate.model_copy(update=names)

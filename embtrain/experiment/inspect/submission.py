@@ -115,11 +115,10 @@ def _command(folder: Path, settings: Settings, argv: Any, parse: Parse) -> str:
     repeated_settings = resolve(values["negatives"], values["model"], values["corpus"], values["loss"], None, sets,
                                 values["seed"], values["threads"], values["device"], tuned=values["tuned"])
     there, here = flatten(settings), flatten(repeated_settings)
-    evaluated = [name for key in ("benchmarks", "during_training")
-                 for name in getattr(repeated_settings.evaluate, key, []) if os.path.isabs(name)]
-    if evaluated:
-        raise UsageError(f"{folder}: evaluate.benchmarks: {evaluated[0]}: is a file that others do not have; train "
-                         "without it, and score the run on it: embtrain evaluate RUN --on FILE")
+    for key in ("benchmarks", "during_training"):
+        if own := [name for name in getattr(repeated_settings.evaluate, key, []) if os.path.isabs(name)]:
+            raise UsageError(f"{folder}: evaluate.{key}: {own[0]}: is a file that others do not have; train without "
+                             "it, and score the run on it: embtrain evaluate RUN --on FILE")
     for key, value in here.items():
         if os.path.isabs(value) or value not in known.get(key, [value]):    # a setting that is a path is absolute
             raise UsageError(f"{folder}: {key}: {value}: is a file that others do not have; train without it")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
-from embtrain.data.benchmarks import find_benchmark
 from embtrain.data.catalogue.benchmark import EvalRecipe
+from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.models.nmt.model import NmtConfig
 
 
 def training_recipes(names: Iterable[str]) -> list[EvalRecipe]:
-    """Recipes of the named benchmarks that train a model."""
-    return [recipe for recipe in (find_benchmark(name).recipe for name in names) if recipe.training is not None]
+    """Recipes of the named benchmarks that train a model; none of the user's in settings does."""
+    recipes = (load_recipe("evals", name) for name in names if not os.path.isabs(name))
+    return [recipe for recipe in recipes if recipe.training is not None]
 
 
 def translator_settings(recipe: EvalRecipe, file: Path, dim: int, sets: Sequence[str] = ()) -> Settings:

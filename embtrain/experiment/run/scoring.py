@@ -100,7 +100,8 @@ def check_names(names: Sequence[str], kind: str | None = None, flag: str = "eval
     DataError for a wrong file; ResourceError if a benchmark that trains needs data that is missing. flag: the flag or
     key that names them, for errors.
     """
-    name_by_label: dict[str, str] = {part: f"the held-out part {part}" for part in ("valid", "test")}
+    name_by_label: dict[str, str] = {part: f"the rows {part}" for part in ("valid", "test", heldout.TRAINING,
+                                                                           heldout.DRIFT, heldout.FAR_NEIGHBOURS)}
     for name in names:
         try:
             recipe = find_benchmark(name).recipe

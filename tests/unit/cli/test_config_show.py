@@ -53,7 +53,7 @@ def test_allowed_values_are_listed_once(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 @pytest.mark.parametrize(("key", "message"), [
-    ("negative", "negative: is not a key of these settings (did you mean 'negatives'?); the sections are strategy, "),
+    ("negative", "negative: is not a key of these settings (did you mean 'negatives'?); the sections are model, "),
     ("negatives.hidden", "negatives.hidden: is not a key of these settings"), ("", "is empty; remove it or give")])
 def test_a_wrong_key_is_named(key: str, message: str, monkeypatch: pytest.MonkeyPatch,
                               capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from embtrain.common import progress
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, UsageError
 from embtrain.experiment.comparison import join, tuning
+from embtrain.experiment.comparison.compare import rejudge
 from embtrain.experiment.comparison.grid import read_grid
 from embtrain.experiment.inspect import export
 from embtrain.experiment.inspect.evaluate import evaluate_run
@@ -48,7 +49,7 @@ def write_gold(path: Path, rng: np.random.Generator, n: int = 30) -> None:
     path.write_text("".join(f"{a}\t{b}\t{rng.random():.3f}\n" for a, b in pairs))
 
 
-def compare(benchmarks: list[str], **options: Any) -> Any:
+def compare(benchmarks: Any, **options: Any) -> Any:
     return embtrain.compare("sgns,nce", seeds=2, corpus="text.txt", sets=SETS, benchmarks=benchmarks, out="both",
                             threads=1, **options)
 
@@ -94,6 +95,21 @@ def test_a_comparison_is_decided_by_one_version_of_an_own_file(place: Path, monk
         join.join([place / "both"], Path("joined"))
 
 
+def test_any_name_of_a_file_and_a_lost_file_are_possible(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_process(monkeypatch, place)
+    odd = [Path(name) for name in ("a: [b], c #1.tsv", "plain.tsv")]
+    for path in odd:
+        shutil.copy("gold.tsv", path)
+    comparison = compare(odd, metric="plain.tsv/spearman")
+    scored = {row["benchmark"] for cell in comparison.results["cells"] for row in cell["scores"]}
+    assert {path.name for path in odd} <= scored
+    for path in odd:
+        path.unlink()
+    rejudge(place / "both")                            # the values are stored
+    with pytest.raises(UsageError, match=r"a: \[b\], c #1\.tsv: does not exist"):
+        embtrain.compare(out="both", seeds=3, threads=1)
+
+
 def change_hash(folder: Path) -> None:
     identity = json.loads((folder / "identity.json").read_text())
     identity["benchmarks"]["gold.tsv"] = "0" * 64
@@ -118,7 +134,8 @@ def test_a_change_during_training_is_reported(place: Path, caplog: pytest.LogCap
     (["./missing.tsv"], "missing.tsv: does not exist"),
     (["folder"], "folder: is a folder; give a file in it"),
     (["gold.tsv", "folder/gold.tsv"], r"gold.tsv: has the name of .*gold.tsv in scores; rename the file"),
-    (["test"], "has the name of the held-out part test in scores; rename the file"),
+    (["test"], "has the name of the rows test in scores; rename the file"),
+    (["training.yaml"], "has the name of the rows training in scores; rename the file"),
     (["settings.yaml"], "settings.yaml: is a file of settings: it has the section train"),
     (["wordsim353.odd.yaml"], "has the name of wordsim353.odd in scores; rename the file"),
     (["cut.tsv"], "cut.tsv:61: score should be a number"),
@@ -133,6 +150,7 @@ def test_wrong_files_are_named_before_training(place: Path, benchmarks: list[str
     Path("settings.yaml").write_text("train: {seed: 1}\n")
     Path("translate.yaml").write_text("kind: translation\nmetric: bleu\ntraining: {corpus: multi30k-de-en, "
                                       "strategy: ace}\n")
+    Path("training.yaml").write_text(Path("half.yaml").read_text())
     Path("wordsim353.odd.yaml").write_text(Path("half.yaml").read_text())
     Path("cut.tsv").write_text(Path("gold.tsv").read_text() * 2 + "w1\tw2\thello\n")
     Path("nogold.yaml").write_text(Path("half.yaml").read_text().replace("gold.tsv", "missing.tsv"))
