@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.experiment.comparison.grid import Grid
 from embtrain.experiment.comparison.shared import handover, sharing
 from embtrain.experiment.comparison.shared.board import DONE, FAILED, KILLED, RELEASED, Board
@@ -318,3 +319,20 @@ def test_killed_is_free(tmp_path: Path) -> None:
     board.end(lease, KILLED, kills=2)
     found = Board(tmp_path, 20).look()["a"]
     assert found.is_free and found.is_dead and found.number_of("kills", 0) == 2
+
+
+@pytest.mark.parametrize("error", [DataError("no corpus"), Stopped(2)])
+def test_the_agreed_grid_is_forgotten_only_by_a_process_that_is_alone(tmp_path: Path, error: BaseException) -> None:
+    grid = sharing._agreed_in(tmp_path)
+    grid.mkdir(parents=True)
+    sharing.leases_in(tmp_path).mkdir(exist_ok=True)
+    locks = [os.open(tmp_path, os.O_RDONLY) for _ in range(2)]
+    for is_kept in (True, False):
+        for lock in locks:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(type(error)), sharing._forgetting_refused(tmp_path, locks[0]):
+            raise error
+        assert grid.is_dir() == is_kept
+        if is_kept:
+            os.close(locks.pop())                            # the other process, which was reading the corpus, ends
+    os.close(locks[0])
