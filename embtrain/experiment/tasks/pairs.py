@@ -44,7 +44,7 @@ from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.run.scoring import Items
 from embtrain.experiment.tasks.base import Task, corpus_name, find_corpus, read_identity, require_file
 
-MAX_PAIRS = 1 << 16  # pairs scored at once
+MAX_NUMBERS = 1 << 20  # coordinates of the pairs scored at once: larger arrays leave the caches
 
 
 class PairsTask(Task):
@@ -230,9 +230,9 @@ class PairsTask(Task):
         return hypernymy.scores(where.name, file_scores, valid, self.evaluate, drawn)
 
     def evaluation_bytes(self, components: ModelParts) -> int:
-        """Measure the memory of one chunk of `MAX_PAIRS` pairs."""
+        """Measure the memory of one chunk of pairs."""
         pairs = max((held_out.negatives.reshape(-1, 2) for held_out in self.held.values()), key=len)
-        return machine.measure_peak(lambda: score_pairs(components, pairs[:MAX_PAIRS]))[1]
+        return machine.measure_peak(lambda: score_pairs(components, pairs[:_pairs_at_once(components)]))[1]
 
     def score_held_out(self, components: ModelParts, part: str) -> PairScores:
         """Return the scores of the pairs of `valid` or `test`, and of their negatives."""
@@ -248,19 +248,24 @@ def score_pairs(components: ModelParts, pairs: np.ndarray) -> np.ndarray:
     """Return the model's score of each pair (n, 2), (n,) float64."""
     model, scores = components.model, []
     table = model.vectors()
-    for chunk in torch.from_numpy(pairs).to(components.problem.device).split(MAX_PAIRS):
+    for chunk in torch.from_numpy(pairs).to(components.problem.device).split(_pairs_at_once(components)):
         scores.append(model.entailment_score(table[chunk[:, 0]], table[chunk[:, 1]], model.config).double().cpu())
     return torch.cat(scores).numpy()
 
 
+@torch.no_grad()
 def score_ends(components: ModelParts, context: Tensor) -> Tensor:
-    """Score every candidate as the open end of the queries (concept, slot) (n, 2), as `score_pairs`: (n, V) float64.
-
-    One query at a time, in the chunks of `score_pairs`.
-    """
-    candidates, rows = np.arange(components.problem.n_candidates), []
+    """Score every candidate as the open end of the queries (concept, slot) (n, 2), as `score_pairs`: (n, V) float64."""
+    model, rows = components.model, []
+    table = model.vectors()
     for concept, slot in context.tolist():
-        given = np.full_like(candidates, concept)
-        pairs = (given, candidates) if slot == HYPERNYM else (candidates, given)
-        rows.append(torch.from_numpy(score_pairs(components, np.stack(pairs, 1))))
+        given, scores = table[concept].unsqueeze(0), []                                         # (1, D)
+        for candidates in table.split(_pairs_at_once(components)):
+            pair = (given, candidates) if slot == HYPERNYM else (candidates, given)
+            scores.append(model.entailment_score(*pair, model.config).double().cpu())
+        rows.append(torch.cat(scores))
     return torch.stack(rows)
+
+
+def _pairs_at_once(components: ModelParts) -> int:
+    return max(1, MAX_NUMBERS // components.problem.dim)
