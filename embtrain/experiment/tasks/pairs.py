@@ -261,8 +261,8 @@ def score_ends(components: ModelParts, context: Tensor) -> Tensor:
     for concept, slot in context.tolist():
         given, scores = table[concept].unsqueeze(0), []                                         # (1, D)
         for candidates in table.split(_pairs_at_once(components)):
-            pair = (given, candidates) if slot == HYPERNYM else (candidates, given)
-            scores.append(model.entailment_score(*pair, model.config).double().cpu())
+            u, v = (given, candidates) if slot == HYPERNYM else (candidates, given)
+            scores.append(model.entailment_score(u, v, model.config).double().cpu())
         rows.append(torch.cat(scores))
     return torch.stack(rows)
 
