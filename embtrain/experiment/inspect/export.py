@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from pydantic import BaseModel
 
 import embtrain
 from embtrain.common import shipped
@@ -223,14 +224,19 @@ def _subword_use(table: Vectors) -> list[str]:
 
 
 def _public_settings(run: Run) -> Settings:
-    """The settings without the local paths of the corpus, of benchmarks and of runs that this one begins with."""
-    train = run.settings.train
-    parent, start = (None if path is None else Path(path).name for path in (train.parent, train.start))
-    train = train.model_copy(update={"parent": parent, "start": start})
-    names = {key: [Path(name).name for name in value] for key in ("benchmarks", "during_training")
-             if isinstance(value := getattr(run.settings.evaluate, key, None), list)}
-    evaluate = run.settings.evaluate.model_copy(update=names)
-    return run.settings.model_copy(update={"corpus": _corpus(run), "train": train, "evaluate": evaluate})
+    """The settings without folders: files of this machine are named alone."""
+    return cast(Settings, _without_folders(run.settings)).model_copy(update={"corpus": _corpus(run)})
+
+
+def _without_folders(value: Any) -> Any:
+    """A copy of settings in which every absolute path is the name of its file."""
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={key: _without_folders(getattr(value, key)) for key in type(value).model_fields})
+    if isinstance(value, list | tuple):
+        return type(value)(map(_without_folders, value))
+    if isinstance(value, dict):
+        return {key: _without_folders(part) for key, part in value.items()}
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() and Path(value).name else value
 
 
 def _corpus(run: Run) -> str:

@@ -10,7 +10,8 @@ import os
 import pickle
 import warnings
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from safetensors.numpy import load_file, save_file
 
 import embtrain
 from embtrain import cli, experiment
+from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.vectors import folders, vectors
 from embtrain.data.vectors.vectors import Vectors
@@ -128,6 +130,17 @@ def test_a_folder_for_the_hub_holds_a_card_a_config_and_the_vectors(run: Run, tm
         patch.chdir(tmp_path)
         exec(example, names)
     assert names["words"] == table.words and np.array_equal(names["table"], table.table)
+
+
+def test_exported_settings_name_files_without_their_folders(place: Path) -> None:
+    lists, parent = place / "lists.tsv", place / "words"
+    settings = experiment.resolve("candidates", corpus=str(place / "text"), sets=[
+        f"negatives.file={lists}", f"train.start={parent}", f"evaluate.benchmarks=[{place / 'own.csv'}]"])
+    shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
+    assert settings.negatives.file == str(lists)
+    assert (shown.negatives.file, shown.train.start, shown.evaluate.benchmarks, shown.corpus) == (
+        "lists.tsv", "words", ["own.csv"], "text")
+    assert str(place) not in dump(shown) and settings.model_copy(update={"corpus": "text"}) != shown
 
 
 def test_it_is_read_back_and_the_commands_accept_it(run: Run, graph: Run, tmp_path: Path) -> None:
