@@ -9,6 +9,7 @@ from helpers.in_process import small_text
 from helpers.runs import cache, metric_rows  # noqa: F401
 
 from embtrain import experiment
+from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
 from embtrain.experiment import Run
 from embtrain.experiment.tasks.windows import WindowsTask
@@ -48,6 +49,16 @@ def test_early_stopping_is_reported(text: Path, tmp_path: Path, monkeypatch: pyt
     assert note.partition(", ")[2] in run.table()
     assert "3 whole epochs of 60, stopped early, " in (run.folder / "report.md").read_text()
     assert note_of_seconds(run.resume()) == note
+
+
+def test_patience_is_refused_before_training_if_the_corpus_is_too_small_for_validation(tmp_path: Path) -> None:
+    """Before, training was lost at its first evaluation."""
+    small = tmp_path / "small.txt"
+    small.write_text("a b c d e f\n" * 9)
+    with pytest.raises(UsageError, match=rf"^train\.patience: nothing of {small} was held out as valid"):
+        experiment.fit(settings(small, "train.patience=1"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert experiment.fit(settings(small), tmp_path / "run").scores
 
 
 @pytest.mark.parametrize(("values", "sets", "ends_with"), [
