@@ -1,7 +1,7 @@
 """Predicts the next words of a language model, by P(w | context) if the loss estimates it, else by score.
 
 A context starts after an end of text and is tokenized like the training text, by query_words.py. Words that are not in
-the vocabulary become <unk>, and the note lists them.
+the vocabulary become <unk>, and the note lists them, and what the tokenizer leaves out.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from embtrain.experiment.tasks.language import LanguageTask
 
 
 class ContextQuery(NamedTuple):
-    """Word ids of a context, its text, and a note on unknown words."""
+    """Word ids of a context, its text, a note on what was not read as written, and whether a word is unknown."""
 
     ids: tuple[int, ...]
     text: str
     note: str
+    has_unknown: bool
 
 
 class LanguagePredictor(LinePredictor[ContextQuery]):
@@ -43,13 +44,15 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
 
     def parse(self, fields: Sequence[str]) -> ContextQuery:
         index = cast(LanguageTask, self.components.task).corpus.vocabulary.index
-        words = self.query_words.split(fields[0])
+        words, lost = self.query_words.split(fields[0])
         lacking = [word for word in words if word not in index]
         if lacking and UNKNOWN not in index:
             raise UnknownName("word", lacking[0], index)
-        note = f"not in the vocabulary, read as {UNKNOWN}: {', '.join(dict.fromkeys(lacking))}" if lacking else ""
+        notes = {f"not in the vocabulary, read as {UNKNOWN}": lacking, "left out by the tokenizer": lost}
+        note = "; ".join(f"{what}: {', '.join(dict.fromkeys(which))}" for what, which in notes.items() if which)
         return ContextQuery(
-            tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note
+            tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note,
+            bool(lacking)
         )
 
     def predict(self, queries: Sequence[ContextQuery]) -> list[Prediction]:
@@ -61,7 +64,7 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
         for rows in by_length.values():
             for i, answers in zip(rows, self._predict_one_length([queries[i].ids for i in rows]), strict=True):
                 predictions[i] = Prediction(
-                    queries[i].text, answers, note=queries[i].note, unseen=bool(queries[i].note)
+                    queries[i].text, answers, note=queries[i].note, unseen=queries[i].has_unknown
                 )
         return [predictions[i] for i in range(len(queries))]
 

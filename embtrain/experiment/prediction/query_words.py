@@ -52,17 +52,21 @@ class QueryWords:
                          "document; set %s.tokenizer and train again to split all of them by one",
                          " and some by ".join(tokenizers), tokenizers[0], section)
 
-    def split(self, text: str) -> list[str]:
-        """Return the words of a query, with its subwords and phrases joined if training joined them.
+    def split(self, text: str) -> tuple[list[str], list[str]]:
+        """Return the words of a query, with its subwords and phrases joined if training joined them, and what it lost.
 
-        A word between blanks that has an id is not split: <unk>, or a phrase.
+        A word between blanks that has an id is not split: <unk>, or a phrase. What contains no word for the tokenizer
+        is lost, such as a number or a word longer than token_max.
         """
         if self._sign is not None and self._sign in text:
             text = "".join(join_subwords([text], self._sign))
-        words = list[str]()
+        words, lost = list[str](), list[str]()
         for word in text.split():
-            words += [word] if word in self._vocabulary else self._splitter.tokens(word)
-        return join_pairs(words, self._phrases)
+            parts = [word] if word in self._vocabulary else self._splitter.tokens(word)
+            words += parts
+            if not parts:
+                lost.append(word)
+        return join_pairs(words, self._phrases), lost
 
 
 def _make_splitter(tokenizer: Tokenizer, reader: Reader, settings: Mapping[str, Any]) -> Splitter:

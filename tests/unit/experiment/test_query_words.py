@@ -38,8 +38,12 @@ def sentences(corpus: Corpus) -> list[list[str]]:
     return [[words[i] for i in corpus.ids[a:b - 1]] for a, b in itertools.pairwise(ends)]
 
 
-def split(corpus: Corpus, line: str) -> list[str]:
+def split_and_lost(corpus: Corpus, line: str) -> tuple[list[str], list[str]]:
     return QueryWords(corpus.identity, "language", corpus.vocabulary.index, corpus.phrases).split(line)
+
+
+def split(corpus: Corpus, line: str) -> list[str]:
+    return split_and_lost(corpus, line)[0]
 
 
 @pytest.mark.parametrize(("lines", "keys", "first"), [
@@ -77,7 +81,7 @@ def test_whole_words_stay_apart_if_training_joined_subwords(tmp_path: Path) -> N
 def test_words_of_a_dump_have_its_lengths(tmp_path: Path) -> None:
     corpus = read(tmp_path, {"a.xml": dump(ARTICLE)})
     assert split(corpus, ARTICLE) == sentences(corpus)[0]
-    assert split(corpus, "alpha a beta") == ["alpha", "beta"]
+    assert split_and_lost(corpus, "alpha a beta a, 7") == (["alpha", "beta"], ["a", "a,", "7"])
 
 
 def test_the_first_of_several_tokenizers_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
