@@ -224,7 +224,7 @@ def _subword_use(table: Vectors) -> list[str]:
 
 
 def _public_settings(run: Run) -> Settings:
-    """The settings without folders: files of this machine are named alone."""
+    """The settings with the names of this machine's files, without their folders."""
     return cast(Settings, _without_folders(run.settings)).model_copy(update={"corpus": _corpus(run)})
 
 

@@ -56,7 +56,7 @@ class QueryWords:
         """Return the words of a query, with its subwords and phrases joined if training joined them, and what it lost.
 
         A word between blanks that has an id is not split: <unk>, or a phrase. What contains no word for the tokenizer
-        is lost, such as a number or a word longer than token_max.
+        is lost, for example a number or a word longer than token_max.
         """
         if self._sign is not None and self._sign in text:
             text = "".join(join_subwords([text], self._sign))
