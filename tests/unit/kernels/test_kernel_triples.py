@@ -109,6 +109,21 @@ class Fixed(NegativeSource):
         return self.drawn
 
 
+@pytest.mark.parametrize("core", CORES)
+def test_the_loss_of_scores_far_apart_is_their_difference(core: str) -> None:
+    """Sampled softmax; the exponentials of the scores are floats, their quotient is not beyond a difference of 88."""
+    for s in (1, 40, 44, 50, 59, 61, 1e4):
+        entities, relations = zeros(3, 16), zeros(1, 16)
+        entities[:, 0], relations[0, 0] = (1, -s, s), 1
+        zero, one = np.array([0]), np.array([1])
+        log_q = np.zeros((1, 1), np.float32)
+        drawn = NegativeBatch(np.array([[2]]), 0, log_q=log_q, log_q_target=log_q[0])
+        with using(core):
+            output = wrapper.update(Table(entities), Table(relations), TripleQueries(zero, zero, zero, one), drawn,
+                                    TripleLossSpec("dot", "sampled_softmax"), 0.0)
+        assert output.loss == pytest.approx(np.logaddexp(0, 2.0 * s), rel=1e-5)
+
+
 @looped("optimizer", ["sgd", "row-adagrad"])
 @looped("share", [0, 4])
 @looped("model, keys, score", [

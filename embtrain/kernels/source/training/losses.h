@@ -30,6 +30,7 @@ struct Window {
 };
 
 constexpr float FAR = 60.f;  // no shift before exp while all |o| are smaller
+constexpr float MAX_RATIO = 1e38f;  // of two exponentials; a larger one may not be a finite float
 
 // The weights of a pair's negatives, with its hits set to 0. `hit` advances with the pair.
 inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
@@ -190,13 +191,14 @@ inline double softmax(const Window& q) {
     const vec shared = splat(sum(t));
     vec total = {}, inverses = {};
     for (int64_t i = 0; i < q.m; i += W) {
-        const vec e = exp_of(load(q.s_t + i) - load(q.shift_t + i)), sums = common ? shared : load(q.x + i), z = sums
-            + e;
+        const vec o = load(q.s_t + i) - load(q.shift_t + i), e = exp_of(o);
+        const vec sums = common ? shared : load(q.x + i), z = sums + e;
         const vec inverse = splat(1.f) / z;
         store(q.g_t + i, -(sums * inverse));
         store(q.x + i, inverse);
         inverses += first(inverse, q.m - i);
-        total += first(log_of(z / e), q.m - i);
+        const vec ratio = z / e;                               // up to e^{2 FAR}, which may be infinite
+        total += first(ratio < splat(MAX_RATIO) ? log_of(ratio) : log_of(z) - o, q.m - i);
     }
     if (common) {
         const vec x = splat(sum(inverses));
