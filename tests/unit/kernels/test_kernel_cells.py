@@ -424,6 +424,18 @@ def test_query_ids_are_optional_with_one_query_per_row(name: str, exclude: bool,
                 kernel.draw(cell_layout(members), bad, 4, exclude, (3, 4))
 
 
+@pytest.mark.parametrize("name", CORES)
+def test_a_target_has_the_q_of_its_own_query_if_there_are_as_many_draws_as_rows(name: str) -> None:
+    members = layout(90, 6, 7)
+    some = draws(6, members)
+    request = replace(some, draw_query=np.arange(6) % 3, row_query=(np.arange(6) + 1) % 3)
+    with using("off"):
+        expected = kernel.draw(cell_layout(members), request, 4, False, (3, 4))[2]
+    with using(name):
+        found = kernel.draw(cell_layout(members), request, 4, False, (3, 4))[2]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 @needs_core
 def test_core_is_used_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     for function in ("inside", "draw"):

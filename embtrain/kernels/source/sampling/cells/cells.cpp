@@ -3,6 +3,7 @@
 //
 //     P(c) = M_c / Σ M,   M_c given, or n_c e^{h·μ_c};    inside the cell as in members.h
 
+#include <algorithm>
 #include <limits>
 
 #include "sampling/cells/members.h"
@@ -77,7 +78,8 @@ class LogMasses {
 // at full weight. If each draw has a row, its target cell's weight is multiplied by `rest`, unless that is null.
 int choose(const CellDrawTask& d, const CellTask& t, const int64_t* draw_queries, const int64_t* row_queries,
            const int64_t* target_cell, const double* rest, int64_t* cell, double* share, double* target_share) {
-    const bool is_paired = d.draws == d.rows;              // else rows share draws, and their targets are requests too
+    // Else rows share draws or have other queries, and their targets are requests too.
+    const bool is_paired = d.draws == d.rows && (rest || std::equal(draw_queries, draw_queries + d.draws, row_queries));
     const int64_t n = d.draws + (is_paired ? 0 : d.rows);
     Arena arena;
     Request* requests = arena.allocate<Request>(n);
