@@ -90,8 +90,8 @@ def expand(scanned: Scanned, ids: np.ndarray, start: np.ndarray, word: np.ndarra
     """Replace types by ids of words. Returns ids and line ends; increments `counts`.
 
     ids (T,) int32: the id of the only word of each type; -1 - j if the type has the words
-    word[start[j]:start[j + 1]]. start (J+1,) int64, word (W,) int32, counts (V,) int64. Raises IndexError for a type or
-    j that does not exist.
+    word[start[j]:start[j + 1]]. start (J+1,) int64, word (W,) int32, counts (V,) int64. Raises IndexError for a type, a
+    word or a j that does not exist.
     """
     types, ends = scanned.types, scanned.ends
     types_arg, ends_arg, ids_arg, start_arg, word_arg, counts_arg = (
@@ -105,8 +105,8 @@ def expand(scanned: Scanned, ids: np.ndarray, start: np.ndarray, word: np.ndarra
     new_ends, out = np.empty(len(ends), dtype=np.int64), np.empty(len(types), dtype=np.int32)
     while True:
         call("text: types", library.embtrain_text_expand, types_arg, len(types), ids_arg, len(ids), start_arg,
-             len(start) - 1, word_arg, ends_arg, len(ends), pointer(out), len(out), pointer(new_ends), counts_arg,
-             byref(n_words))
+             len(start) - 1, word_arg, len(word), ends_arg, len(ends), pointer(out), len(out), pointer(new_ends),
+             counts_arg, len(counts), byref(n_words))
         if n_words.value <= len(out):
             break
         out = np.empty(n_words.value, dtype=np.int32)

@@ -104,6 +104,8 @@ def expected_targets(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, in
     between, constant beyond.
     """
     _check(ids, sequence)
+    if not len(inside):
+        raise ValueError("windows: inside is empty; give its value at 0")
     keep, inside = np.ascontiguousarray(keep, dtype=np.float64), np.ascontiguousarray(inside, dtype=np.float64)
     total = np.zeros(len(keep))
     if (library := core()) is not None:

@@ -116,6 +116,11 @@ def test_invalid_types_are_rejected() -> None:
         with pytest.raises(IndexError):
             kernel.expand(kernel.Scanned(np.array([0, invalid], dtype=np.int32), np.zeros(0, dtype=np.int64), 0),
                           np.array(ids, dtype=np.int32), start, word, counts)
+    for only_id, end_of_list, of_list in ((70_000_000, 1, 0), (-1, 1, 1), (-1, 1, -1), (-1, 50, 0)):
+        with pytest.raises(IndexError):
+            kernel.expand(kernel.Scanned(np.zeros(1, dtype=np.int32), np.zeros(0, dtype=np.int64), 0),
+                          np.array([only_id], dtype=np.int32), np.array([0, end_of_list]),
+                          np.array([of_list], dtype=np.int32), counts)
     assert counts.tolist() == [0]  # rejected before anything was counted
     with pytest.raises(ValueError, match="mode"):
         kernel.Types().scan(b"a", 7)

@@ -229,6 +229,8 @@ def test_ids_beyond_the_vocabulary_are_rejected(either: str) -> None:
             kernel.subsample(ids, sequence, np.ones(50), 0)
         with pytest.raises(IndexError, match="vocabulary"):
             kernel.expected_targets(ids, sequence, np.ones(50), np.arange(3.0))
+    with pytest.raises(ValueError, match="inside is empty"):
+        kernel.expected_targets(*made([9, 9]), np.ones(50), np.zeros(0))
 
 
 @settings(deadline=None)

@@ -134,8 +134,9 @@ extern "C" EMBTRAIN_API int embtrain_text_types(void* handle, int64_t from, char
 // is unchanged, and the caller repeats the call with more.
 extern "C" EMBTRAIN_API int embtrain_text_expand(const int32_t* types, int64_t n, const int32_t* id, int64_t n_types,
                                                  const int64_t* start, int64_t n_lists, const int32_t* word,
-                                                 const int64_t* ends, int64_t n_ends, int32_t* ids, int64_t capacity,
-                                                 int64_t* ends_out, int64_t* counts, int64_t* n_words) {
+                                                 int64_t n_listed, const int64_t* ends, int64_t n_ends, int32_t* ids,
+                                                 int64_t capacity, int64_t* ends_out, int64_t* counts,
+                                                 int64_t n_counts, int64_t* n_words) {
     int64_t m = 0, i = 0;
     for (int64_t line = 0; line <= n_ends; line++) {
         for (const int64_t end = line < n_ends ? std::min(ends[line], n) : n; i < end; i++) {
@@ -147,14 +148,18 @@ extern "C" EMBTRAIN_API int embtrain_text_expand(const int32_t* types, int64_t n
                 continue;
             }
             const int64_t list = -1 - int64_t(id[type]);
-            if (list >= n_lists) return OUT_OF_RANGE;
+            if (list >= n_lists || start[list] < 0 || start[list + 1] > n_listed) return OUT_OF_RANGE;
             for (int64_t j = start[list]; j < start[list + 1]; j++, m++)
                 if (m < capacity) ids[m] = word[j];
         }
         if (line < n_ends) ends_out[line] = m;
     }
     n_words[0] = m;
-    for (int64_t k = 0; m <= capacity && k < m; k++) counts[ids[k]]++;  // a loop of its own: it waits for nothing above
+    if (m > capacity) return OK;
+    bool is_within = true;
+    for (int64_t k = 0; k < m; k++) is_within &= uint64_t(int64_t(ids[k])) < uint64_t(n_counts);
+    if (!is_within) return OUT_OF_RANGE;
+    for (int64_t k = 0; k < m; k++) counts[ids[k]]++;  // a loop of its own: it waits for nothing above
     return OK;
 }
 
