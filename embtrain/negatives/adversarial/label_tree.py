@@ -51,7 +51,9 @@ class LabelTree:
         log_q = torch.zeros(len(x), k, device=x.device)
         for _ in range(self.depth):
             z = self._logit(x, node)
-            is_right = torch.rand(z.shape, generator=random, device=x.device) < z.sigmoid()
+            # in float64: a branch may be less likely than a step of float32, 2^-24
+            toss = torch.rand(z.shape, generator=random, dtype=torch.float64, device=x.device)
+            is_right = toss < z.double().sigmoid()
             log_q += logsigmoid(torch.where(is_right, z, -z))
             node = 2 * node + is_right
         return self.at_leaf[node - (1 << self.depth)], log_q

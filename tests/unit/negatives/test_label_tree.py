@@ -40,6 +40,21 @@ def test_it_is_the_unigram_before_the_fit(v):
     torch.testing.assert_close(log_q.exp(), (counts / counts.sum()).expand(2, -1), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("rare", [0, 1])
+def test_a_branch_of_any_probability_can_be_drawn(rare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the smallest positive number of a generator, or the largest below 1. Those of float32 select no branch that is
+    less likely than 6e-8, or select it too often."""
+    counts = torch.tensor([1e12, 1.0] if rare else [1.0, 1e12])
+
+    def extreme(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, **_: object) -> Tensor:
+        step = torch.finfo(dtype).eps / 2
+        return torch.full(shape, step if rare else 1 - step, dtype=dtype)
+
+    monkeypatch.setattr(torch, "rand", extreme)
+    ids, log_q = LabelTree(counts, 3).draw(torch.zeros(1, 3), 2, torch.Generator())
+    assert ids.tolist() == [[rare, rare]] and log_q.exp()[0].tolist() == pytest.approx([1e-12] * 2, rel=1e-3)
+
+
 def test_a_probability_is_the_product_along_the_path():
     """A walk in plain Python from the root, by the ranges of leaves below a node."""
     world = Softmax(v=11, n=500)
