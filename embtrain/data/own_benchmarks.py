@@ -1,10 +1,12 @@
 """Benchmarks of the user: a recipe as in evals/*.yaml, or a table of words whose layout is detected.
 
-    word1 word2 score      the first two columns are words; the score is a later column of numbers
+    word1 word2 score      the score is a column of numbers
     word1 word2 label      the same with True and False: is word1 a kind of word2?
     word1 word2 word3 target, with titles `: SECTION` between: analogies
 
-Of several columns of numbers or labels, the header must name the one to read (GOLD_NAMES).
+The words are the two columns that the header names (WORD_NAMES), else the first two adjacent columns of text, so that
+row numbers in front of them are not words; the first two if there are none. The score is the column that the header
+names (GOLD_NAMES), else a later one. Of several columns of numbers or labels the header must name one.
 The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
 first line without a number where the others have one is a header, which is skipped with a warning.
 """
@@ -35,6 +37,9 @@ GOLD_NAMES = frozenset((       # names of the column of scores or labels, withou
     "score", "scores", "similarity", "sim", "relatedness", "rating", "ratings", "grade", "grades", "gold", "goldscore",
     "label", "labels", "mean", "average", "human", "humanmean", "humanscore", "meanscore", "avgscore", "averagescore",
     "meanrating", "humanrating", "simlex999"))
+WORD_NAMES = (                 # names of the columns of word1 and word2, spelled in the same way
+    ("word1", "word2"), ("w1", "w2"), ("worda", "wordb"), ("term1", "term2"), ("hyponym", "hypernym"),
+    ("child", "parent"), ("narrower", "broader"), ("source", "target"), ("concept", "kind"))
 _log = logging.getLogger("embtrain")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
 
@@ -107,35 +112,62 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
         raise DataError(f"{path}:1: should be two words separated by a TAB, a comma, a semicolon or spaces, got "
                         f"{sample[0][:60]!r}")
     first = rows[0] if len(rows) > 1 and rows[0] == split_fields(sample[0], delimiter) else None
-    columns = ["word1", "word2", *(f"column{i + 1}" for i in range(2, n))]
-    header = False
     kinds = {"label": is_label, "score": is_number}   # the later one has precedence
-    if gold := _find_gold(rows, first, kinds, path):
+    for words in (*_find_named_words(first), _find_text(rows, kinds)):
+        gold = _find_gold(rows, first, kinds, words, path)
+        if header := first is not None and gold is not None and not kinds[gold[1]](first[gold[0]]):
+            break                                     # else the first line is a pair, as of the words child and parent
+    titles = [f" ({title[:40]!r})" if header else "" for title in rows[0]]
+    columns = [f"column{i + 1}" for i in range(n)]
+    columns[words[0]], columns[words[1]] = "word1", "word2"
+    if header and gold:
+        _log.warning("%s: first line is read as a header: %r; correct its %s if it is a pair", path,
+                     sample[0].strip()[:60], gold[1])
+    if words != (0, 1):
+        _log.warning("%s: columns %d%s and %d%s of %d are read as word1 and word2", path, words[0] + 1,
+                     titles[words[0]], words[1] + 1, titles[words[1]], n)
+    if gold:
         column, name = gold
         columns[column] = name
-        header = first is not None and not kinds[name](first[column])
-    if header:
-        _log.warning("%s: first line is read as a header: %r; correct its %s if it is a pair", path,
-                     sample[0].strip()[:60], name)
-    if gold and n > 3:
-        _log.warning("%s: column %d of %d%s is read as the %s", path, column + 1, n,
-                     f" ({rows[0][column][:40]!r})" if header else "", name)
+        if n > 3 or column != 2:
+            _log.warning("%s: column %d of %d%s is read as the %s", path, column + 1, n, titles[column], name)
     return GoldFormat(columns=tuple(columns), delimiter=delimiter, header=header)
 
 
+def _plain(title: str) -> str:
+    """Return the name of a column without case, blanks and punctuation."""
+    return re.sub(r"[\W_]", "", title.lower())
+
+
+def _find_named_words(first: Sequence[str] | None) -> list[tuple[int, int]]:
+    """List the columns of word1 and word2 that the first line names, each of them once."""
+    titles = [_plain(title) for title in first or ()]
+    return [(titles.index(a), titles.index(b)) for a, b in WORD_NAMES if titles.count(a) == titles.count(b) == 1]
+
+
+def _find_text(rows: Sequence[Sequence[str]], kinds: Mapping[str, Callable[[str], bool]]) -> tuple[int, int]:
+    """Find the first two adjacent columns of text; if there are none, as with numbers as names, the first two."""
+    body = rows[1:] or rows
+    is_text = [not any(_mostly(fits, body, i) for fits in kinds.values()) for i in range(len(rows[0]))]
+    return next(((i, i + 1) for i in range(len(is_text) - 1) if is_text[i] and is_text[i + 1]), (0, 1))
+
+
+def _mostly(fits: Callable[[str], bool], rows: Sequence[Sequence[str]], column: int) -> bool:
+    return 2 * sum(fits(row[column]) for row in rows) >= len(rows)
+
+
 def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds: Mapping[str, Callable[[str], bool]],
-               path: Path) -> tuple[int, str] | None:
+               words: tuple[int, int], path: Path) -> tuple[int, str] | None:
     """Find the column of scores or labels: its index, and `score` or `label`; None if there is none.
 
-    first: the first line, if it can be a header. Raises DataError if several columns qualify and the header does not
-    name one of them, or if the column that it names contains neither numbers nor labels.
+    first: the first line, if it can be a header. words: the columns of the words. A column in front of them must be
+    named. Raises DataError if several columns qualify and the header does not name one of them, or if the column that
+    it names contains neither numbers nor labels.
     """
-    body, n = rows[1:] or rows, len(rows[0])
-    found = {i: name for i in range(2, n) for name, fits in kinds.items()
-             if 2 * sum(fits(row[i]) for row in body) >= len(body)}
-    named = [i for i in range(2, n) if first and re.sub(r"[\W_]", "", first[i].lower()) in GOLD_NAMES
-             and all(row[i] != first[i] for row in body)]
-    choice = [i for i in named or found if i in found]
+    body, others = rows[1:] or rows, [i for i in range(len(rows[0])) if i not in words]
+    found = {i: name for i in others for name, fits in kinds.items() if _mostly(fits, body, i)}
+    named = [i for i in others if first and _plain(first[i]) in GOLD_NAMES and all(row[i] != first[i] for row in body)]
+    choice = [i for i in named or range(max(words), len(rows[0])) if i in found]
     if named and not choice:
         raise DataError(f"{path}: column {named[0] + 1} ({rows[0][named[0]]!r}): should contain numbers, or True and "
                         f"False, got {body[0][named[0]][:40]!r}")

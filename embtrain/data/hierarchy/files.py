@@ -25,14 +25,13 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.catalogue.benchmark import Delimiter
-from embtrain.data.own_benchmarks import MAX_SAMPLE_LINES, split_fields
+from embtrain.data.own_benchmarks import MAX_SAMPLE_LINES, WORD_NAMES, split_fields
 from embtrain.data.storage.containers import PACKED, sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
 ConceptsByWord = Mapping[str, Sequence[int]]  # word -> ids of the concepts that list it
 MARKS: tuple[Delimiter, ...] = ("comma", "semicolon")     # between two names, if no line has a TAB
-LOWER_COLUMNS = frozenset({"hyponym", "child", "narrower", "word1", "source", "concept"})
-UPPER_COLUMNS = frozenset({"hypernym", "parent", "broader", "word2", "target", "kind"})
+LOWER_COLUMNS, UPPER_COLUMNS = map(frozenset, zip(*WORD_NAMES, strict=True))
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
 
 

@@ -52,23 +52,22 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     """Read the pairs of a file. DataError names a malformed line, or the file if no pair is usable."""
     form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path,
                                         lambda text: text.lower() in LABEL)
+    lower, upper = form.positions("word1", "word2")
     gold_column = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
     rows, header = list[tuple[str, str, str, str]](), form.header
     for source in sources([path], lambda name: True):
         for number, line in read_nonblank_lines(source):
             fields = own_benchmarks.split_fields(line, form.delimiter)
-            if len(fields) != len(form.columns) or not fields[0] or not fields[1]:
+            if len(fields) != len(form.columns) or not (fields[lower] and fields[upper]):
                 raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields "
-                                f"separated by {form.delimiter}s, two concepts first")
-            if header or (gold_column is None and not rows and _is_header(fields, index, senses)):
+                                f"separated by {form.delimiter}s, with concepts in columns {lower + 1} and {upper + 1}")
+            u, v, place = fields[lower], fields[upper], f"{source.name}:{number}"
+            if header or (gold_column is None and not rows and _is_header(u, v, place, index, senses)):
                 if not header:
-                    _log.warning("%s:%d: %r and %r are names of columns and are skipped", source.name, number,
-                                 *fields[:2])
+                    _log.warning("%s: %r and %r are names of columns and are skipped", place, u, v)
                 header = False
                 continue
-            rows.append(
-                (f"{source.name}:{number}", fields[0], fields[1], "1" if gold_column is None else fields[gold_column])
-            )
+            rows.append((place, u, v, "1" if gold_column is None else fields[gold_column]))
     kind, gold = _gold(rows, gold_column is None)
     first: dict[tuple[str, str], tuple[tuple[list[int], list[int]], float]] = {}
     unknown = repeated = 0
@@ -88,11 +87,18 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     return own
 
 
-def _is_header(fields: list[str], index: dict[str, int], senses: Senses) -> bool:
-    """Return whether the first line of a file of positives names its columns: both words are column names, not
-    concepts."""
-    named = LOWER_COLUMNS | UPPER_COLUMNS
-    return all(name.lower() in named and name not in index and not senses.concepts_of(name) for name in fields[:2])
+def _is_header(u: str, v: str, place: str, index: dict[str, int], senses: Senses) -> bool:
+    """Return whether u and v, of the first line of positives, are names of columns and not of concepts.
+
+    DataError if the column of hypernyms is the first.
+    """
+    left, right = u.lower(), v.lower()
+    are_concepts = any(name in index or senses.concepts_of(name) for name in (u, v))
+    if are_concepts or not {left, right} <= LOWER_COLUMNS | UPPER_COLUMNS:
+        return False
+    if left in UPPER_COLUMNS and right in LOWER_COLUMNS:
+        raise DataError(f"{place}: the columns are {left} and {right}; put the {right} into the first one")
+    return True
 
 
 def _gold(rows: list[tuple[str, str, str, str]], positives: bool) -> tuple[GoldKind, list[float]]:

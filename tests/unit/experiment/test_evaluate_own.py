@@ -230,6 +230,35 @@ def test_layouts_are_detected() -> None:
         assert (form.delimiter, form.header, form.columns[-1]) == want
 
 
+@pytest.mark.parametrize(("lines", "want"), [
+    ([",word1,word2,score", "0,a,b,.2", "1,c,d,.1"], {"word1": 1, "word2": 2, "score": 3}),
+    (["0,a,b,.2", "1,c,d,.1"], {"word1": 1, "word2": 2, "score": 3}),
+    (["id\tw1\tw2\tlabel", "7\ta\tb\tTrue", "3\tc\td\tFalse"], {"word1": 1, "word2": 2, "label": 3}),
+    (["score;Word (2);POS;WORD_1", ".2;b;N;a", ".1;d;V;c"], {"word1": 3, "word2": 1, "score": 0}),
+    (["parent,child,score", "b,a,.2", "d,c,.1"], {"word1": 1, "word2": 0, "score": 2}),
+    (["parent,child,.3", "a,b,.2", "c,d,.1"], {"word1": 0, "word2": 1, "score": 2}),
+    (["3 4 .2", "5 6 .1"], {"word1": 0, "word2": 1, "score": 2}),
+    (["route 66 .2", "apollo 11 .1"], {"word1": 0, "word2": 1, "score": 2})])
+def test_words_are_in_the_columns_that_the_header_names_or_in_those_of_text(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, lines: list[str], want: dict[str, int]) -> None:
+    """An index in front of the words was evaluated as word1."""
+    form = own_benchmarks.detect_layout(lines, tmp_path / "own.csv")
+    assert {name: form.columns.index(name) for name in want} == want
+    assert any("are read as word1 and word2" in message for message in caplog.messages) == (form.columns[0] != "word1")
+
+
+def test_an_index_in_front_of_the_words_changes_no_value(words: Path, place: Path, tmp_path: Path) -> None:
+    rows = [("beagle", "dog", "1"), ("robin", "dog", "0"), ("cat", "animal", "1"), ("bat", "bird", "0")]
+    for evaluated, names, pairs in ((words, "word1,word2,score", [(a, b, str(score)) for a, b, score in GOLD]),
+                                    (place / "kinds", "child,parent,label", rows),
+                                    (place / "kinds", "child,parent", [row[:2] for row in rows])):
+        (tmp_path / "own.csv").write_text("\n".join([names, *map(",".join, pairs)]))
+        plain = experiment.evaluate(evaluated, [str(tmp_path / "own.csv")])
+        numbered = [f"{i},{','.join(pair)}" for i, pair in enumerate(pairs)]
+        (tmp_path / "own.csv").write_text("\n".join([f",{names}", *numbered]))
+        assert experiment.evaluate(evaluated, [str(tmp_path / "own.csv")]) == plain
+
+
 @pytest.mark.parametrize(("header", "rows", "want"), [
     ("word1,word2,pair_id,score", ["a,b,1,.2", "c,d,2,.1"], (3, "score")),
     ("Word 1,Word 2,Human (mean),1,2", ["a,b,.2,3,4", "c,d,.1,3,4"], (2, "score")),
@@ -413,6 +442,9 @@ def test_positives_of_a_hierarchy_get_true_negatives(place: Path, tmp_path: Path
     assert wrong.shape == (2, 10, 2)
     for u, v in wrong.reshape(-1, 2).tolist():
         assert u != v and names[v] not in above.get(names[u], set())
+    (tmp_path / "own.tsv").write_text("parent\tchild\nmammal\tbeagle\n")
+    with pytest.raises(DataError, match=r"own.tsv:1: the columns are parent and child; put the child into the first"):
+        experiment.evaluate(place / "kinds", [str(tmp_path / "own.tsv")])
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
