@@ -7,6 +7,7 @@
 The words are the two columns that the header names (WORD_NAMES), else the first two adjacent columns of text, so that
 row numbers in front of them are not words; the first two if there are none. The score is the column that the header
 names (GOLD_NAMES), else a later one. Of several columns of numbers or labels the header must name one.
+A line that begins with `#` or `%` and a blank is a comment, unless it is a row of the table (`is_row`).
 The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
 first line without a number where the others have one is a header, which is skipped with a warning.
 """
@@ -28,8 +29,9 @@ from embtrain.common.files import sha256
 from embtrain.data.catalogue.benchmark import Delimiter, EvalRecipe, GoldCounts, GoldFormat
 from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.lines import read_lines
+from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
 
+_HINT = "is it a table of words?"
 MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
 LABELS = ("True", "False")
@@ -85,17 +87,19 @@ def recipe_from_table(path: Path) -> EvalRecipe:
 
     Raises DataError if the table is empty, or has neither scores nor labels nor analogies.
     """
-    sample = [text for text in _sample(path) if text.strip()]
+    sample = _sample(path)
     if not sample:
         raise DataError(f"{path}: is empty; give lines of two words and a score")
     if any(text.startswith(": ") for text in sample):
-        return _recipe(path, "analogy", "accuracy", GoldFormat(columns=("word1", "word2", "word3", "target"),
-                                                               delimiter="space"))
+        form = GoldFormat(columns=("word1", "word2", "word3", "target"), delimiter="space")
+        _report_comments(path, form)
+        return _recipe(path, "analogy", "accuracy", form)
     form = detect_layout(sample, path)
     last = "score" if "score" in form.columns else "label" if "label" in form.columns else None
     if last is None:
         raise DataError(f"{path}: has no column of numbers after two words; give lines of two words and a score, "
                         "separated by TABs, commas, semicolons or spaces")
+    _report_comments(path, form)
     return _recipe(path, *(("similarity", "spearman") if last == "score" else ("entailment", "accuracy")), form)
 
 
@@ -103,8 +107,8 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
                   ) -> GoldFormat:
     """Detect the columns of a table of pairs: word1, word2, and score or label if there is one.
 
-    sample: the first lines that are not blank. Logs a header, and the used column of several. Raises DataError if they
-    do not have two fields, or for an ambiguous column. is_label: whether a field is a label.
+    sample: the first lines that are neither blank nor comments. Logs a header, and the used column of several. Raises
+    DataError if they do not have two fields, or for an ambiguous column. is_label: whether a field is a label.
     """
     delimiter, n = _delimiter(sample)
     rows = [fields for text in sample if len(fields := split_fields(text, delimiter)) == n]
@@ -179,8 +183,8 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
 
 
 def read_sample(path: Path) -> list[str]:
-    """Return up to MAX_SAMPLE_LINES lines of a table, without blank ones; DataError if there are none."""
-    if not (lines := [text for text in _sample(path) if text.strip()]):
+    """Return up to MAX_SAMPLE_LINES lines of a table, without blank ones and comments; DataError if there are none."""
+    if not (lines := _sample(path)):
         raise DataError(f"{path}: is empty; give one line per pair")
     return lines
 
@@ -197,10 +201,31 @@ def split_fields(text: str, delimiter: Delimiter) -> list[str]:
     return [field.strip() for field in text.rstrip("\r\n").split(separator)]
 
 
+def is_row(fields: Sequence[str], form: GoldFormat, is_label: Callable[[str], bool] = LABELS.__contains__) -> bool:
+    """Return whether the fields of a line with a comment mark are a row, whose first word is the mark.
+
+    A row has all columns, and a number or label where it should have one. Without this column, words between blanks are
+    never a row.
+    """
+    gold = [text for text, name in zip(fields, form.columns, strict=False) if name in ("score", "label")]
+    return len(fields) == len(form.columns) and all(is_number(text) or is_label(text) for text in gold) and (
+        bool(gold) or form.delimiter != "space")
+
+
+def _report_comments(path: Path, form: GoldFormat) -> None:
+    comments = Comments()
+    for source in sources([path], lambda name: True):
+        for number, text in read_nonblank_lines(source, 1 << 16, _HINT):
+            if is_comment(text) and not is_row(split_fields(text, form.delimiter), form):
+                comments.add(f"{source.name}:{number}")
+    for message in comments.warnings():
+        _log.warning(message)
+
+
 def _sample(path: Path) -> list[str]:
     for source in sources([path], lambda name: True):
-        lines = read_lines(source, 1 << 16, "is it a table of words?")
-        return [text for _, text in itertools.islice(lines, MAX_SAMPLE_LINES)]
+        lines = (text for _, text in read_nonblank_lines(source, 1 << 16, _HINT) if not is_comment(text))
+        return list(itertools.islice(lines, MAX_SAMPLE_LINES))
     return []
 
 

@@ -4,8 +4,8 @@
     hyponym hypernym label     1, True or yes; 0, False or no
     hyponym hypernym score     a grade: higher means more certain
 
-The delimiter and a header are detected (own_benchmarks.py). A word that does not name a concept means all concepts that
-list it. Pairs with an unknown word are dropped and counted.
+The delimiter, a header and comments are detected (own_benchmarks.py). A word that does not name a concept means all
+concepts that list it. Pairs with an unknown word are dropped and counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from embtrain.data import own_benchmarks
 from embtrain.data.hierarchy.files import LOWER_COLUMNS, UPPER_COLUMNS
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.lines import read_nonblank_lines
+from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
 
 LABEL = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "1.0": 1.0, "0.0": 0.0}
 _log = logging.getLogger("embtrain")
@@ -50,14 +50,16 @@ class OwnPairs:
 
 def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     """Read the pairs of a file. DataError names a malformed line, or the file if no pair is usable."""
-    form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path,
-                                        lambda text: text.lower() in LABEL)
+    form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path, _is_label)
     lower, upper = form.positions("word1", "word2")
     gold_column = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
-    rows, header = list[tuple[str, str, str, str]](), form.header
+    rows, header, comments = list[tuple[str, str, str, str]](), form.header, Comments()
     for source in sources([path], lambda name: True):
         for number, line in read_nonblank_lines(source):
             fields = own_benchmarks.split_fields(line, form.delimiter)
+            if is_comment(line) and not own_benchmarks.is_row(fields, form, _is_label):
+                comments.add(f"{source.name}:{number}")
+                continue
             if len(fields) != len(form.columns) or not (fields[lower] and fields[upper]):
                 raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields "
                                 f"separated by {form.delimiter}s, with concepts in columns {lower + 1} and {upper + 1}")
@@ -68,6 +70,8 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
                 header = False
                 continue
             rows.append((place, u, v, "1" if gold_column is None else fields[gold_column]))
+    for message in comments.warnings():
+        _log.warning(message)
     kind, gold = _gold(rows, gold_column is None)
     first: dict[tuple[str, str], tuple[tuple[list[int], list[int]], float]] = {}
     unknown = repeated = 0
@@ -87,6 +91,10 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     return own
 
 
+def _is_label(text: str) -> bool:
+    return text.lower() in LABEL
+
+
 def _is_header(u: str, v: str, place: str, index: dict[str, int], senses: Senses) -> bool:
     """Return whether u and v, of the first line of positives, are names of columns and not of concepts.
 
@@ -104,7 +112,7 @@ def _is_header(u: str, v: str, place: str, index: dict[str, int], senses: Senses
 def _gold(rows: list[tuple[str, str, str, str]], positives: bool) -> tuple[GoldKind, list[float]]:
     if positives:
         return "positives", [1.0] * len(rows)
-    if all(text.lower() in LABEL for *_, text in rows):
+    if all(_is_label(text) for *_, text in rows):
         return "labels", [LABEL[text.lower()] for *_, text in rows]
     out = []
     for place, *_, text in rows:

@@ -1,6 +1,7 @@
 """Gold files: lines of columns, as a recipe in evals/ describes them, compressed or not, read within limits.
 
-Blank lines and comments are skipped. Every other line must have exactly the columns that the recipe names.
+Blank lines and comments are skipped: lines with the recipe's prefix, and those with a comment mark that are not a row
+(embtrain/data/own_benchmarks.py). Every other line must have exactly the columns that the recipe names.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import NamedTuple
 
 from embtrain.common.errors import DataError
 from embtrain.data.catalogue.benchmark import GoldFormat
+from embtrain.data.own_benchmarks import is_row, split_fields
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.lines import read_lines
+from embtrain.data.storage.lines import is_comment, read_lines
 
 MAX_CHARACTERS = 256 << 20
 MAX_LINE = 1 << 16
@@ -35,6 +37,8 @@ def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iter
             continue
         if mark is not None and text.startswith(mark):
             yield GoldLine(number, [text[len(mark):].strip()], True)
+            continue
+        if is_comment(text) and not is_row(split_fields(text, format.delimiter), format):
             continue
         if header:
             header = False

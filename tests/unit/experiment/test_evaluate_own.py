@@ -115,6 +115,46 @@ def test_a_table_of_words_and_scores_is_a_benchmark(words: Path, tmp_path: Path,
     assert row.value == pytest.approx(rho(words)) and "8 of 9 pairs found, others dropped" in row.note
 
 
+@pytest.mark.parametrize("between", ["\t", " ", ","])
+def test_comments_are_skipped_and_counted_but_words_with_the_mark_are_rows(
+        words: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, between: str) -> None:
+    table = np.random.default_rng(2).normal(size=(len(WORDS), 5))
+    vectors.write(words, Vectors(["#", "#red", *WORDS[2:]], table), "word2vec")
+    rows = [(a.replace("king", "#").replace("queen", "#red"), b, str(score)) for a, b, score in GOLD]
+    own, plain = tmp_path / "own.tsv", tmp_path / "plain.tsv"
+    text = [between.join(row) for row in rows]
+    plain.write_text("\n".join(text))
+    head = ["# The test collection", between.join(["# Word 1", "Word 2", "Human (mean)"]), *["## notes"] * 60]
+    own.write_text("\n".join([*head, *text, "#"]))
+    [expected], [row] = (experiment.evaluate(words, [str(path)]) for path in (plain, own))
+    assert row == expected._replace(benchmark="own.tsv") and row.n == len([b for _, b, _ in rows if b in WORDS[2:]])
+    assert [message for message in caplog.messages if "comment" in message] == [
+        f"{own}:1: 63 lines begin with a comment mark and a space (`# `, `% `) and are skipped as comments"]
+
+
+def test_comments_of_a_file_of_pairs_are_no_pairs(place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                  ) -> None:
+    for pairs in ("beagle\tdog\nrobin\tbird\n", "beagle dog yes\nrobin dog no\n"):
+        (tmp_path / "own.txt").write_text(pairs)
+        plain = experiment.evaluate(place / "kinds", [str(tmp_path / "own.txt")])
+        (tmp_path / "own.txt").write_text(f"# my pairs\n#\n{pairs}")
+        caplog.clear()
+        assert experiment.evaluate(place / "kinds", [str(tmp_path / "own.txt")]) == plain
+        assert "own.txt:1: 2 lines begin with a comment mark" in caplog.text
+
+
+def test_files_of_gensim_have_the_value_of_gensim(tmp_path: Path) -> None:
+    from gensim.test.utils import datapath
+
+    pairs = [line.split("\t") for line in Path(datapath("wordsim353.tsv")).read_text().splitlines()[2:]]
+    known = list(dict.fromkeys(word.lower() for a, b, _ in pairs for word in (a, b)))
+    keyed = Vectors(known, np.random.default_rng(3).normal(size=(len(known), 4))).keyed()
+    vectors.write(tmp_path / "kv.txt", Vectors.of(keyed), "word2vec")
+    for name in ("wordsim353.tsv", "simlex999.txt"):
+        [row] = experiment.evaluate(tmp_path / "kv.txt", [datapath(name)])
+        assert row.value == pytest.approx(keyed.evaluate_word_pairs(datapath(name))[1].statistic, abs=1e-6)
+
+
 def test_quoted_fields_and_labels_and_analogies(words: Path, tmp_path: Path) -> None:
     (tmp_path / "quoted.csv").write_text("".join(f'"{a}","{b}","{score}"\n' for a, b, score in GOLD))
     assert experiment.evaluate(words, [str(tmp_path / "quoted.csv")])[0].value == pytest.approx(rho(words))
