@@ -16,14 +16,13 @@ import os
 import stat
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.files import sync_folder, temporary_folder
-from embtrain.data.storage.containers import StrictTarInfo
+from embtrain.data.storage.containers import DAMAGED, StrictTarInfo
 
 MAX_BYTES = 4 << 30
 MAX_MEMBERS = 100_000
@@ -31,7 +30,6 @@ MAX_RATIO = 200             # text is packed 3 to 10 times, a bomb about 1,000 t
 MIN_BOMB_BYTES = 16 << 20   # bytes; less than this is never taken for a bomb
 MAX_READ = 4 << 20          # bytes; tarfile reads a header's extension at once, and one of 1 GB must not allocate 1 GB
 _CHUNK = 1 << 20
-_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, ValueError)
 
 Entry = tuple[str, int, IO[bytes]]  # name, declared bytes, stream
 
@@ -75,7 +73,7 @@ def extract(
                 raise DataError(f"{archive}: has no member {missing[0]!r}")
             os.rename(staging, target)
             sync_folder(target.parent)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise DataError(f"{archive}: damaged archive: {error or type(error).__name__}") from error
     except OSError as error:
         raise ResourceError(f"{archive}: cannot be extracted to {target}: {error.strerror or error}") from error

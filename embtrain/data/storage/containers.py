@@ -32,9 +32,9 @@ from embtrain.data.storage.known_files import recall
 MAX_RATIO = 200
 FREE_BYTES = 256 << 20
 BUFFER = 1 << 16
-# The last four: a zip with an unknown method, one with a password, one with invalid names or fields.
-_DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile,
-            NotImplementedError, RuntimeError, ValueError, struct.error)
+# In addition to OSError. The last four: a zip with an unknown method, a password, invalid names or fields.
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile,
+           NotImplementedError, RuntimeError, ValueError, struct.error)
 PACKED = (".gz", ".bz2", ".xz")
 UNSUPPORTED = {".zst": "zstd -d", ".lz4": "lz4 -d", ".7z": "7z x", ".rar": "unrar x", ".lzma": "unlzma",
                ".z": "uncompress"}
@@ -124,7 +124,7 @@ def damage_as_data_error(name: str | Path) -> Iterator[None]:
         raise DataError(f"{name}: file or folder not found") from error
     except PermissionError as error:
         raise ResourceError(f"{name}: no permission to read it") from error
-    except _DAMAGED as error:
+    except (OSError, *DAMAGED) as error:
         raise DataError(f"{name}: damaged, truncated or of an unknown kind ({error}); fetch it again") from error
 
 

@@ -16,7 +16,6 @@ import os
 import re
 import stat
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +23,8 @@ from typing import IO, Any, cast
 
 from embtrain.common import machine
 from embtrain.common.errors import DataError, ResourceError, UsageError
-from embtrain.data.storage.containers import FREE_BYTES, MAX_RATIO
+from embtrain.data.storage.containers import DAMAGED, FREE_BYTES, MAX_RATIO
 
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
 _PACKED = {rb"\x1f\x8b": "gzip", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": "bzip2", rb"\xfd7zXZ\x00": "xz",
            rb"PK(\x03\x04|\x05\x06)": "zip"}  # bzip2: a block, or the end of an empty file
 _IS_PICKLE = re.compile(rb"\x80|c[\w.]+\n[\w.]+\n|\([dl]p?\d*\n")
@@ -114,7 +112,6 @@ def open_unpacked(path: Path, reading: ReadOptions = PLAIN) -> Iterator[IO[bytes
 
     DataError for any fault of the file, ResourceError if permission is missing.
     """
-    kind = ""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block forever
             raise DataError(f"{path}: is a folder, a pipe or a device; give a file")
@@ -123,14 +120,21 @@ def open_unpacked(path: Path, reading: ReadOptions = PLAIN) -> Iterator[IO[bytes
             kind = detect_packing(plain)
             file = stack.enter_context(_unpacked(path, plain, kind)) if kind else cast(IO[bytes], plain)
             yield _recoded(path, file, reading.encoding) if reading.is_wide else file
-    except _DAMAGED as error:
-        raise DataError(f"{path}: damaged {kind} file: {error}; fetch it again") from error
     except PermissionError as error:
         raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
     except OSError as error:
-        if error.errno is None:                              # raised by bz2
-            raise DataError(f"{path}: damaged {kind} file: {error}; fetch it again") from error
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _damage_as_data_error(path: Path, kind: str) -> Iterator[None]:
+    """Turn errors of the library that unpacks a damaged file into one line."""
+    try:
+        yield
+    except (OSError, *DAMAGED) as error:
+        if isinstance(error, OSError) and error.errno is not None:   # of the disk; gzip and bz2 set no errno
+            raise
+        raise DataError(f"{path}: damaged {kind} file: {error or type(error).__name__}; fetch it again") from error
 
 
 def detect_packing(file: IO[bytes]) -> str:
@@ -186,12 +190,14 @@ def _unpacked(path: Path, plain: IO[bytes], kind: str) -> contextlib.AbstractCon
         return _only_member(path, plain)
     file: Any = (gzip.GzipFile(fileobj=plain) if kind == "gzip" else
                  bz2.BZ2File(plain) if kind == "bzip2" else lzma.LZMAFile(plain))
-    return contextlib.closing(_bounded(path, file))
+    return contextlib.closing(_bounded(path, file, kind))
 
 
 @contextlib.contextmanager
 def _only_member(path: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
-    with zipfile.ZipFile(plain) as archive:
+    with _damage_as_data_error(path, "zip"):
+        archive = zipfile.ZipFile(plain)
+    with archive:
         files = [member for member in archive.infolist() if not member.is_dir() and
                  not member.filename.startswith("__MACOSX/") and not member.filename.rpartition("/")[2].startswith(".")]
         names = [member.filename for member in files]
@@ -205,30 +211,32 @@ def _only_member(path: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
                 f"{path}: a zip archive of {len(files):,} files{listed and f': {listed[:300]}'}; only one can be read: "
                 "unpack it: unzip FILE MEMBER"
             )
-        try:
-            member = archive.open(files[0])
-        except (RuntimeError, NotImplementedError) as error:  # password-protected, or an unknown compression
-            raise DataError(f"{path}: {names[0]}: cannot be unpacked: {error}; unpack it manually") from error
+        with _damage_as_data_error(path, "zip"):
+            try:
+                member = archive.open(files[0])
+            except (RuntimeError, NotImplementedError) as error:  # password-protected, or an unknown compression
+                raise DataError(f"{path}: {names[0]}: cannot be unpacked: {error}; unpack it manually") from error
         with member:
-            yield _bounded(path, member)
+            yield _bounded(path, member, "zip")
 
 
-def _bounded(path: Path, file: Any) -> IO[bytes]:
-    return cast(IO[bytes], io.BufferedReader(_Bounded(path, file), 1 << 16))
+def _bounded(path: Path, file: Any, kind: str) -> IO[bytes]:
+    return cast(IO[bytes], io.BufferedReader(_Bounded(path, file, kind), 1 << 16))
 
 
 class _Bounded(io.RawIOBase):
-    """An unpacked stream that raises DataError if the file unpacks to too much."""
+    """An unpacked stream that raises DataError if the file is damaged or unpacks to too much."""
 
-    def __init__(self, path: Path, file: Any):
-        self._path, self._file, self._taken = path, file, 0
+    def __init__(self, path: Path, file: Any, kind: str):
+        self._path, self._file, self._kind, self._taken = path, file, kind, 0
         self._limit = max(FREE_BYTES, MAX_RATIO * os.path.getsize(path))
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._file.read(min(len(buffer), 1 << 16))
+        with _damage_as_data_error(self._path, self._kind):
+            data = self._file.read(min(len(buffer), 1 << 16))
         self._taken += len(data)
         if self._taken > self._limit:
             raise DataError(f"{self._path}: unpacks to more than {self._limit:,} bytes, over {MAX_RATIO} times its "

@@ -199,6 +199,21 @@ def test_packed_files_are_read(tmp_path: Path, kind: str, monkeypatch: pytest.Mo
     assert "a decompression bomb" in refused(file(tmp_path, PACK[kind](PLAIN + b"\n" * (1 << 22))))
 
 
+@pytest.mark.parametrize("kind", PACK)
+def test_any_changed_byte_of_a_packed_file_is_a_data_error_or_harmless(tmp_path: Path, kind: str) -> None:
+    """A zip with a changed version or name ended as a bug of embtrain."""
+    packed = PACK[kind](PLAIN)
+    messages = set()
+    for i in range(len(packed)):
+        for bits in (0xFF, 0x80, 0x08):
+            path = file(tmp_path, packed[:i] + bytes([packed[i] ^ bits]) + packed[i + 1:])
+            try:
+                read(path)
+            except DataError as error:
+                messages.add(str(error).removeprefix(str(path)).partition("file")[0])
+    assert f": damaged {kind} " in messages
+
+
 def npy(table: np.ndarray) -> bytes:
     np.save(buffer := io.BytesIO(), table)
     return buffer.getvalue()
