@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -146,8 +147,11 @@ class Vectors:
 
     @classmethod
     def of(cls, keyed: KeyedVectors) -> Vectors:
-        """Make Vectors from gensim's KeyedVectors, or from FastTextKeyedVectors with their n-grams."""
-        words = list(keyed.index_to_key)
+        """Make Vectors from gensim's KeyedVectors, or from FastTextKeyedVectors with their n-grams.
+
+        Words that are integers become their digits, as in the files that gensim writes.
+        """
+        words = [str(key) if isinstance(key, Integral) else key for key in keyed.index_to_key]
         if not getattr(keyed, "bucket", 0) or keyed.min_n > keyed.max_n:
             return cls(words, keyed.vectors)
         ngrams = Ngrams(keyed.min_n, keyed.max_n, keyed.bucket)
@@ -249,6 +253,8 @@ def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[b
         raise DataError(f"{path}: {V:,} vectors of {D:,} numbers cannot be written; give 1 or more of 1 to {MAX_DIM:,}")
     words = []
     for i, word in enumerate(vectors.words):
+        if not isinstance(word, str):
+            raise DataError(f"{path}: word {i + 1:,}, {str(word)[:40]}: is of the type {type(word).__name__}; give str")
         try:
             code = word.encode("utf-8")
         except UnicodeEncodeError as error:

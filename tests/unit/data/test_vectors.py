@@ -251,12 +251,25 @@ def test_safetensors_accepts_spaces_but_no_newline(tmp_path: Path) -> None:
         write(tmp_path / "x", Vectors(["a\nb"], np.zeros((1, 3))), "safetensors")
 
 
+@pytest.mark.parametrize("format", ["word2vec", "word2vec-binary", "glove", "safetensors", "fasttext"])
+def test_integer_words_of_gensim_are_written_as_their_digits(tmp_path: Path, format: str) -> None:
+    keyed = KeyedVectors(2)
+    keyed.add_vectors([7, np.int64(3)], np.array([[1, 2], [3, 4]], np.float32))
+    write(tmp_path / "x", Vectors.of(keyed), format)
+    result = read(tmp_path / "x")
+    assert same(result, ["7", "3"], keyed.vectors)
+    if format == "word2vec":
+        keyed.save_word2vec_format(tmp_path / "theirs")
+        assert same(result, read(tmp_path / "theirs").words, keyed.vectors)
+
+
 @pytest.mark.parametrize("vectors, message", [
     (Vectors(["a", "b"], np.array([[1, 2], [np.nan, 1]])), "word 2, 'b': its vector contains NaN"),
     (Vectors(["a", "a"], np.zeros((2, 1))), "the word 'a' occurs twice"),
     (Vectors(["\ud800"], np.zeros((1, 1))), "cannot be written as UTF-8"),
     (Vectors(["a" * 5000], np.zeros((1, 1))), "longer than 4,096"),
     (Vectors([], np.zeros((0, 3))), "0 vectors"),
+    (Vectors(["a", 2.5], np.zeros((2, 1))), r"word 2, 2\.5: is of the type float; give str"),  # type: ignore[list-item]
 ])
 def test_unreadable_vectors_are_not_written(tmp_path: Path, vectors: Vectors, message: str) -> None:
     with pytest.raises(DataError, match=message):
