@@ -51,7 +51,7 @@ class KeptNeighbours:
 
     share: float
     neighbours: int   # of each word
-    words: int        # the most frequent ones
+    words: int        # the most frequent ones, without those whose vectors are zeros
 
     def __str__(self) -> str:
         return f"keeps {self.share:.2%} of the {self.neighbours} nearest neighbours of {self.words:,} words"
@@ -87,15 +87,17 @@ def write(folder: Path, vectors: Vectors, format: Format, dtype: Dtype, kind: Ki
 def measure(vectors: Vectors, search: Search) -> KeptNeighbours:
     """Return the share of the nearest neighbours of the first words that `search` finds.
 
-    A word that is as near as the last of the exact neighbours counts as one of them.
+    A word that is as near as the last of the exact neighbours counts as one of them. Vectors of zeros are left out,
+    because they have no direction.
     """
-    n, k = min(N_QUERIES, len(vectors)), min(N_NEIGHBOURS, len(vectors) - 1)
-    if k == 0:
+    queries = np.flatnonzero(vectors.unit[:N_QUERIES].any(1))
+    n, k = len(queries), min(N_NEIGHBOURS, len(vectors) - 1)
+    if n * k == 0:
         return KeptNeighbours(1.0, k, n)
     n_kept = 0
     with Progress("measuring neighbours", n, "words") as progress:
         for start in range(0, n, SEARCHED_AT_ONCE):
-            rows = np.arange(start, min(start + SEARCHED_AT_ONCE, n))
+            rows = queries[start:start + SEARCHED_AT_ONCE]
             found = search(vectors.unit[rows], k + 1)                      # (r, k + 1)  one may be the word itself
             n_kept += sum(_n_kept(vectors.unit, *part, k) for part in _split(rows, found, len(vectors)))
             progress.add(len(rows))

@@ -72,13 +72,15 @@ class NeighbourReport:
 def near(vectors: Vectors, word: str, first: int = 1, last: int = 5, lower: bool = True) -> NeighbourList:
     """Neighbours of ranks first..last: fewer in a small vocabulary, none of a word without a vector.
 
-    lower: also try other spellings of a missing word. Its vector is composed from its n-grams if the vectors have some.
+    A vector of zeros has no direction: its word has no neighbours, and is none. lower: also try other spellings of a
+    missing word. Its vector is composed from its n-grams if the vectors have some.
     """
     row = int(vectors.find([word], lower)[0])
     if row >= 0 or not (vector := vectors.compose([word])[0].astype(np.float64)).any():
         return _listed(vectors, row, first, last)
     unit = (vector / np.linalg.norm(vector)).astype(np.float32)
-    neighbours = NeighbourList((vectors.words[i], c) for i, c in _best(vectors.unit @ unit, first, last))
+    best = _best(vectors.unit @ unit, vectors.unit, unit, first, last)
+    neighbours = NeighbourList((vectors.words[i], c) for i, c in best)
     neighbours.is_composed = True
     return neighbours
 
@@ -94,11 +96,18 @@ def _listed(vectors: Vectors, row: int, first: int, last: int) -> NeighbourList:
 def _nearest(vectors: Vectors, row: int, first: int, last: int) -> list[tuple[int, float]]:
     cosine = vectors.unit @ vectors.unit[row]                                                 # (V,)
     cosine[row] = -np.inf
-    return _best(cosine, first, min(last, len(cosine) - 1))
+    return _best(cosine, vectors.unit, vectors.unit[row], first, min(last, len(cosine) - 1))
 
 
-def _best(cosine: np.ndarray, first: int, last: int) -> list[tuple[int, float]]:
-    """Return the rows of ranks first..last of cosines (V,), which are changed, and their cosines."""
+def _best(cosine: np.ndarray, unit: np.ndarray, query: np.ndarray, first: int, last: int) -> list[tuple[int, float]]:
+    """Return the rows of ranks first..last of the cosines (V,) of unit (V, D) with query (D,), and their cosines.
+
+    Changes `cosine`. A vector of zeros has no direction, and its cosine is undefined.
+    """
+    if not query.any():
+        return []
+    may_be_zeros = np.flatnonzero(cosine == 0)
+    cosine[may_be_zeros[~unit[may_be_zeros].any(1)]] = -np.inf
     cosine[~np.isfinite(cosine)] = -np.inf  # NaN, in a table that diverged, is never a neighbour
     last = min(last, len(cosine))
     if last < first:
@@ -130,7 +139,7 @@ def nearest_rows(unit: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], 
     for start in range(0, len(unit), _ROWS):
         for i, cosine in enumerate(unit[start:start + _ROWS] @ unit.T, start):
             cosine[i] = -np.inf
-            best = _best(cosine, 1, min(k, len(unit) - 1))
+            best = _best(cosine, unit, unit[i], 1, min(k, len(unit) - 1))
             rows[i, :len(best)], cosines[i, :len(best)] = [row for row, _ in best], [value for _, value in best]
     return rows, cosines
 

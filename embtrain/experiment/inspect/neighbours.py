@@ -23,7 +23,7 @@ AnyPath = str | os.PathLike[str]  # a Run is one, too
 def neighbours(
     what: AnyPath, words: str | Sequence[str], count: int = 10, reading: ReadOptions = BY_OPTIONS
 ) -> dict[str, NeighbourList]:
-    """Return the nearest words of each word with their cosines; empty for a word without a vector.
+    """Return the nearest words of each word with their cosines; empty for a word without a vector, or with zeros.
 
     Vectors with subwords compose that of a missing word.
 
@@ -35,7 +35,7 @@ def neighbours(
     if len(table.words) < 2:
         raise DataError(f"{what}: contains the vector of one word, so it has no neighbours")
     nearest = {word: near(table, word, 1, count) for word in words}
-    if not any(nearest.values()):
+    if not any(near or near.found_as for near in nearest.values()):
         hints = (printable(word) + did_you_mean(word, table.words[:MAX_COMPARED]) for word in words)
         raise DataError(f"{what}: none of these words has a vector: {', '.join(hints)}")
     return nearest
@@ -44,8 +44,13 @@ def neighbours(
 def format_text(nearest: Mapping[str, NeighbourList]) -> str:
     """One line per word, with the spelling that was matched if it differs from the query."""
     return "\n".join(plain(f"{word}{_spelled(word, near)}: " + (
-        ", ".join(f"{other} {cosine:.3f}" for other, cosine in near) or "not in the vocabulary"))
+        ", ".join(f"{other} {cosine:.3f}" for other, cosine in near) or _why_empty(near)))
         for word, near in nearest.items())
+
+
+def _why_empty(near: NeighbourList) -> str:
+    return "not in the vocabulary" if near.found_as is None else \
+        "no neighbours, because a vector of zeros has no direction"
 
 
 def _spelled(word: str, near: NeighbourList) -> str:

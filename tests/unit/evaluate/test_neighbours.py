@@ -6,16 +6,19 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from embtrain.data.text.ngrams import Ngrams
+from embtrain.data.vectors.search_index import exact_search, measure
 from embtrain.data.vectors.subword_table import SubwordTable
-from embtrain.data.vectors.vectors import Vectors
+from embtrain.data.vectors.vectors import Vectors, write
 from embtrain.evaluate.words import neighbours as module
 from embtrain.evaluate.words.neighbours import PMI, cooccurrence, near, neighbours, query_words
+from embtrain.experiment.inspect import neighbours as inspect
 
 
 def word_vectors(n: int = 80) -> Vectors:
@@ -41,6 +44,21 @@ def test_small_vocabularies_missing_words_ties_and_nan() -> None:
     diverged = word_vectors(48)
     diverged.table[3] = np.nan
     assert len(near(diverged, "w0", 1, 60)) == 46
+
+
+def test_a_vector_of_zeros_has_no_neighbours_and_is_none(tmp_path: Path) -> None:
+    vectors = word_vectors(20)
+    nonzero = Vectors(vectors.words[2:], vectors.table[2:])
+    vectors.table[:2] = 0
+    assert near(vectors, "w0", 1, 19) == [] and near(vectors, "W0").found_as == "w0"
+    assert dict(near(vectors, "w7", 1, 19)) == pytest.approx(dict(near(nonzero, "w7", 1, 19)))
+    rows, _ = module.nearest_rows(vectors.unit, 19)
+    assert set(rows[:2].ravel()) == {-1} and all(set(row) == {-1, *range(2, 20)} - {i} for i, row in
+                                                 enumerate(rows.tolist()[2:], 2))
+    write(tmp_path / "kv.txt", vectors, "word2vec")
+    result = inspect.neighbours(tmp_path / "kv.txt", ["W0"])
+    assert inspect.format_text(result) == "W0 (found as w0): no neighbours, because a vector of zeros has no direction"
+    assert str(measure(vectors, exact_search(vectors))) == "keeps 100.00% of the 10 nearest neighbours of 18 words"
 
 
 def test_a_missing_word_with_known_ngrams_has_the_neighbours_of_its_composed_vector() -> None:
