@@ -117,7 +117,8 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
                         f"{sample[0][:60]!r}")
     first = rows[0] if len(rows) > 1 and rows[0] == split_fields(sample[0], delimiter) else None
     kinds = {"label": is_label, "score": is_number}   # the later one has precedence
-    for words in (*_find_named_words(first), _find_text(rows, kinds)):
+    named, text = _find_named_words(first), _find_text(rows, kinds)
+    for words in (*named, text[0]):
         gold = _find_gold(rows, first, kinds, words, path)
         if header := first is not None and gold is not None and not kinds[gold[1]](first[gold[0]]):
             break                                     # else the first line is a pair, as of the words child and parent
@@ -127,7 +128,7 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
     if header and gold:
         _log.warning("%s: first line is read as a header: %r; correct its %s if it is a pair", path,
                      sample[0].strip()[:60], gold[1])
-    if words != (0, 1):
+    if words != (0, 1) or (words not in named and len(text) > 1):
         _log.warning("%s: columns %d%s and %d%s of %d are read as word1 and word2", path, words[0] + 1,
                      titles[words[0]], words[1] + 1, titles[words[1]], n)
     if gold:
@@ -149,11 +150,11 @@ def _find_named_words(first: Sequence[str] | None) -> list[tuple[int, int]]:
     return [(titles.index(a), titles.index(b)) for a, b in WORD_NAMES if titles.count(a) == titles.count(b) == 1]
 
 
-def _find_text(rows: Sequence[Sequence[str]], kinds: Mapping[str, Callable[[str], bool]]) -> tuple[int, int]:
-    """Find the first two adjacent columns of text; if there are none, as with numbers as names, the first two."""
+def _find_text(rows: Sequence[Sequence[str]], kinds: Mapping[str, Callable[[str], bool]]) -> list[tuple[int, int]]:
+    """List the pairs of adjacent columns of text; if there are none, as with numbers as names, the first two."""
     body = rows[1:] or rows
     is_text = [not any(_mostly(fits, body, i) for fits in kinds.values()) for i in range(len(rows[0]))]
-    return next(((i, i + 1) for i in range(len(is_text) - 1) if is_text[i] and is_text[i + 1]), (0, 1))
+    return [pair for pair in itertools.pairwise(range(len(is_text))) if all(is_text[i] for i in pair)] or [(0, 1)]
 
 
 def _mostly(fits: Callable[[str], bool], rows: Sequence[Sequence[str]], column: int) -> bool:

@@ -287,6 +287,15 @@ def test_words_are_in_the_columns_that_the_header_names_or_in_those_of_text(
     assert any("are read as word1 and word2" in message for message in caplog.messages) == (form.columns[0] != "word1")
 
 
+@pytest.mark.parametrize(("lines", "is_reported"), [
+    (["cue,first,second,score", "x,a,b,.2", "y,c,d,.1"], True), (["a,b,N,.2", "c,d,V,.1"], True),
+    (["w1,w2,POS,score", "a,b,N,.2", "c,d,V,.1"], False), (["first,second,score", "a,b,.2", "c,d,.1"], False)])
+def test_a_choice_among_several_columns_of_text_is_reported(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, lines: list[str], is_reported: bool) -> None:
+    own_benchmarks.detect_layout(lines, tmp_path / "own.csv")
+    assert ("are read as word1 and word2" in caplog.text) == is_reported
+
+
 def test_an_index_in_front_of_the_words_changes_no_value(words: Path, place: Path, tmp_path: Path) -> None:
     rows = [("beagle", "dog", "1"), ("robin", "dog", "0"), ("cat", "animal", "1"), ("bat", "bird", "0")]
     for evaluated, names, pairs in ((words, "word1,word2,score", [(a, b, str(score)) for a, b, score in GOLD]),
