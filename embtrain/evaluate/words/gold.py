@@ -6,7 +6,6 @@ Blank lines and comments are skipped: lines with the recipe's prefix, and those 
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -38,12 +37,15 @@ def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iter
         if mark is not None and text.startswith(mark):
             yield GoldLine(number, [text[len(mark):].strip()], True)
             continue
-        if is_comment(text) and not is_row(split_fields(text, format.delimiter), format):
+        fields = split_fields(text, format.delimiter)
+        if is_comment(text) and not is_row(fields, format):
             continue
         if header:
             header = False
             continue
-        fields = _split(text, format.delimiter, f"{path}:{number}")
+        if not fields:
+            raise DataError(f"{path}:{number}: is not a line of {format.delimiter}-separated values: {_short(text)}; "
+                            "close its quotes")
         if len(fields) != len(format.columns):
             raise DataError(f"{path}:{number}: should have {len(format.columns)} columns "
                             f"({', '.join(format.columns)}), got {len(fields)}: {_short(text)}")
@@ -60,20 +62,6 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
                 raise DataError(f"{source.name}:{number}: is not a gold file: more than {MAX_CHARACTERS:,} characters "
                                 "in total")
             yield number, text
-
-
-def _split(text: str, delimiter: str, where: str) -> list[str]:
-    """The fields of a line."""
-    if delimiter == "space":
-        return text.split()
-    if delimiter == "tab":
-        return [field.strip() for field in text.rstrip().split("\t")]
-    try:
-        separator = ";" if delimiter == "semicolon" else ","
-        return [field.strip() for field in next(csv.reader([text], delimiter=separator, strict=True,
-                                                           skipinitialspace=True))]
-    except csv.Error as error:
-        raise DataError(f"{where}: is not a line of {delimiter}-separated values: {error}") from error
 
 
 def _short(text: str) -> str:

@@ -155,6 +155,15 @@ def test_files_of_gensim_have_the_value_of_gensim(tmp_path: Path) -> None:
         assert row.value == pytest.approx(keyed.evaluate_word_pairs(datapath(name))[1].statistic, abs=1e-6)
 
 
+def test_empty_cells_at_the_end_of_a_line_are_cells(words: Path, tmp_path: Path) -> None:
+    """With TABs they were cut off, and the line was refused by its number of columns."""
+    for between in ("\t", ",", ";"):
+        lines = [between.join(["word1", "word2", "score", "remark"]),
+                 *(between.join([a, b, str(score), "x" * (i % 2)]) for i, (a, b, score) in enumerate(GOLD))]
+        (tmp_path / "own.txt").write_text("\n".join(lines))
+        assert experiment.evaluate(words, [str(tmp_path / "own.txt")])[0].value == pytest.approx(rho(words))
+
+
 def test_quoted_fields_and_labels_and_analogies(words: Path, tmp_path: Path) -> None:
     (tmp_path / "quoted.csv").write_text("".join(f'"{a}","{b}","{score}"\n' for a, b, score in GOLD))
     assert experiment.evaluate(words, [str(tmp_path / "quoted.csv")])[0].value == pytest.approx(rho(words))
