@@ -173,7 +173,8 @@ class Loss(nn.Module):
         alpha, gamma = self.config.penalty, self.config.penalty_share
         if gamma == 1:
             return alpha * scored.whole_table.log_partition(slice(0, len(scored.pos))).square()
-        is_sampled = torch.rand(len(scored.pos), generator=self._sample_generator) < gamma
+        toss = torch.rand(len(scored.pos), generator=self._sample_generator, dtype=torch.float32, device="cpu")
+        is_sampled = toss < gamma
         rows = is_sampled.nonzero().squeeze(1).to(scored.pos.device)
         zeros = torch.zeros_like(scored.pos)
         if len(rows) == 0:

@@ -50,15 +50,21 @@ class Nce(Loss):
 
     def __init__(self, config: NceConfig, problem: ProblemSpec):
         super().__init__(config, problem)
-        start = math.log(problem.n_candidates) if config.log_z_start == "log n" else config.log_z_start
+        self.start = math.log(problem.n_candidates) if config.log_z_start == "log n" else config.log_z_start
         self.c: nn.Parameter | None = None
         if config.partition == "global":
-            self.c = nn.Parameter(torch.full((), start))
+            self.c = nn.Parameter(torch.empty((), dtype=torch.float32))
         elif config.partition == "context":
             if problem.n_contexts is None:
                 raise UsageError("loss.partition: context needs contexts that are ids, but this model has none; set "
                                  "loss.partition: global or fixed")
-            self.c = nn.Parameter(torch.full((problem.n_contexts,), start))
+            self.c = nn.Parameter(torch.empty(problem.n_contexts, dtype=torch.float32))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set each c to its value at the start, after `to_empty` too."""
+        if self.c is not None:
+            nn.init.constant_(self.c, self.start)
 
     def example(self, scored: LossInput) -> Tensor:
         """Return L of each example (B,), from the scores `pos` (B,) and `neg` (R, K), R ≤ B scored rows."""
@@ -95,7 +101,7 @@ class Nce(Loss):
     def _log_z(self, context: Tensor) -> Tensor:
         """Return log Z of each context (n,), or one number () shared by all contexts."""
         if self.c is None:
-            return torch.zeros((), device=context.device)
+            return torch.zeros((), dtype=torch.float32, device=context.device)
         return self.c if self.config.partition == "global" else self.c[context]
 
 

@@ -47,7 +47,7 @@ def _is_every_candidate_once(drawn: Negatives, n_candidates: int) -> bool:
     """Return whether the weights of each candidate sum to 1 in every draw (probes have weight 0)."""
     if drawn.ids is None or drawn.k < n_candidates:
         return False
-    weight = torch.ones((), device=drawn.ids.device) if drawn.weight is None else drawn.weight.float()
+    weight = drawn.ids.new_ones((), dtype=torch.float32) if drawn.weight is None else drawn.weight.float()
     n_draws = max(drawn.ids.shape[0], weight.shape[0] if weight.ndim == 2 else 1)
     ids = drawn.ids.expand(n_draws, -1)
     total = weight.new_zeros((n_draws, n_candidates)).scatter_add(1, ids, weight.expand_as(ids))

@@ -112,7 +112,7 @@ def evaluate_in_pieces(function: Callable[..., Tensor], pieces: Iterable[tuple[T
     if torch.is_grad_enabled():
         return torch.cat([checkpoint(function, *piece, use_reentrant=False, preserve_rng_state=False)
                           for piece in pieces], dim)
-    out, filled = torch.empty(0), 0
+    out, filled = torch.empty(0, dtype=torch.float32, device="cpu"), 0
     for piece in pieces:
         part = function(*piece)
         if filled == 0:

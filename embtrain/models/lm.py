@@ -71,7 +71,7 @@ class Lm(Model):
         D, H, V = config.dim, config.hidden or config.dim, problem.n_candidates
         random = torch.Generator().manual_seed(problem.seed)
         def uniform(shape: tuple[int, ...], span: float) -> Tensor:
-            return (torch.rand(shape, generator=random) * 2 - 1) * span
+            return (torch.rand(shape, generator=random, dtype=torch.float32, device="cpu") * 2 - 1) * span
         span = (3 / D) ** 0.5 * (1.0 if config.similarity == "cosine" else 0.1)
         self.u = nn.Parameter(uniform((V, D), span))
         table = initial_table(config.output_table, problem, D)
@@ -133,7 +133,8 @@ class Lm(Model):
         p = self.config.dropout
         if not self.training or p == 0:
             return x
-        return x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
+        is_kept = torch.rand(x.shape, generator=random, dtype=torch.float32, device=x.device) >= p
+        return x * (is_kept.float() / (1 - p))
 
     def _initial_state(self, begins: Tensor) -> Tensor:
         """Return the states of S streams, (2, n, S, H): those after the last block, 0 for streams that `begin` (S,).

@@ -64,7 +64,7 @@ def initial_table(config: OutputTableConfig, problem: ProblemSpec, dim: int) -> 
         return None
     V, seed = problem.n_candidates, np.random.SeedSequence([problem.seed, *b"targets"])
     random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
-    noise = torch.randn(V, dim, generator=random)                            # (V, D)
+    noise = torch.randn(V, dim, generator=random, dtype=torch.float32, device="cpu")  # (V, D)
     if config.kind == "hypercube":
         return torch.where(noise < 0, -1.0, 1.0) * dim ** -0.5
     sphere = nn.functional.normalize(noise, dim=1)
@@ -137,7 +137,8 @@ def _file_rows(words: Sequence[str], file: WordVectors) -> np.ndarray:
 def _require_known(path: str, known: Tensor, problem: ProblemSpec) -> None:
     """Raise DataError if the file contains too few of the words, and warn with the number of missing ones."""
     assert problem.words is not None
-    text = torch.tensor([word not in (*END_WORDS, *UNKNOWN_WORDS) for word in problem.words])
+    is_text = [word not in (*END_WORDS, *UNKNOWN_WORDS) for word in problem.words]
+    text = torch.tensor(is_text, dtype=torch.bool, device="cpu")
     counts = problem.counts.cpu() * text
     share = float(counts[known].sum() / counts.sum()) if counts.sum() > 0 else 0.0
     about = (f"model.output_table.file: {path}: has vectors for {int((known & text).sum()):,} of {int(text.sum()):,} "

@@ -153,7 +153,7 @@ class _Gathered(torch.autograd.Function):
             # each id once and ascending, which is_coalesced states, so that the optimizer need not sort them
             rows, values = torch.from_numpy(gradient.ids), torch.from_numpy(gradient.values)
             grad_c = sparse_gradient(rows, values, table.shape, True) if ctx.sparse \
-                else torch.zeros(table.shape).index_copy_(0, rows, values)
+                else table.new_zeros(table.shape).index_copy_(0, rows, values)
         return grad_h, grad_c, None, None
 
 
@@ -167,4 +167,5 @@ def sparse_gradient(rows: Tensor, values: Tensor, shape: torch.Size, is_coalesce
     is_coalesced: whether rows are ascending and each occurs once; None: unknown.
     """
     with torch.sparse.check_sparse_tensor_invariants(False):     # or torch warns that nothing is checked
-        return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=is_coalesced)
+        return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, dtype=values.dtype, device=values.device,
+                                       is_coalesced=is_coalesced)

@@ -18,13 +18,14 @@ NORMAL_ROWS = 16  # torch.randn fills 16 numbers at a time
 
 def zeros(problem: ProblemSpec, n: int, dim: int) -> Tensor:
     """Make a table of zeros, (n, dim)."""
-    return torch.zeros(n, dim) if problem.new_table is None else problem.new_table(n, dim, True)
+    return problem.new_table(n, dim, True) if problem.new_table is not None \
+        else torch.zeros(n, dim, dtype=torch.float32, device="cpu")
 
 
 def fill_uniform(table: Tensor, generator: torch.Generator, scale: Callable[[Tensor], Tensor]) -> Tensor:
     """Fill a table (n, D) with `scale` of uniform numbers in [0, 1), and return it. scale: elementwise."""
     for rows in table.split(max(1, CHUNK // max(1, table.shape[1]))):
-        rows.copy_(scale(torch.rand(rows.shape, generator=generator)))
+        rows.copy_(scale(torch.rand(rows.shape, generator=generator, dtype=torch.float32, device="cpu")))
     return table
 
 
@@ -40,7 +41,7 @@ def normal(problem: ProblemSpec, n: int, dim: int, std: float, generator: torch.
     n_chunks = max(1, n // rows)          # the last one has the rest, because torch draws few numbers in another way
     for i in range(n_chunks):
         part = table[i * rows:n if i + 1 == n_chunks else (i + 1) * rows]
-        part.copy_(torch.randn(part.shape, generator=generator) * std)
+        part.copy_(torch.randn(part.shape, generator=generator, dtype=torch.float32, device="cpu") * std)
     return table
 
 

@@ -237,8 +237,8 @@ class NegativeSource:
         """Weight of each of k negatives, (1, 1), or None if it is 1, and their total weight M, (1, 1)."""
         if k not in self._weight_and_total:
             total = float(k) if self.config.total_weight is None else self.config.total_weight
-            weight = None if total == k else torch.full((1, 1), total / k, device=self.problem.device)
-            self._weight_and_total[k] = weight, torch.full((1, 1), total, device=self.problem.device)
+            mass = torch.full((1, 1), total, dtype=torch.float32, device=self.problem.device)
+            self._weight_and_total[k] = None if total == k else torch.full_like(mass, total / k), mass
         return self._weight_and_total[k]
 
     def draw_layout(self, query: Query) -> tuple[int, Tensor | None]:

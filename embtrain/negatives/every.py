@@ -25,8 +25,8 @@ class Every(NegativeSource):
     def __init__(self, config: NegativesConfig, problem: ProblemSpec):
         super().__init__(config, problem)
         self.ids = torch.arange(problem.n_candidates, device=problem.device).unsqueeze(0)               # (1, V)
-        self.log_q = torch.full((1, 1), -math.log(problem.n_candidates), device=problem.device)
-        self.mass = torch.full((1, 1), float(problem.n_candidates), device=problem.device)
+        self.log_q = torch.full((1, 1), -math.log(problem.n_candidates), dtype=torch.float32, device=problem.device)
+        self.mass = torch.full((1, 1), float(problem.n_candidates), dtype=torch.float32, device=problem.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         return Negatives(

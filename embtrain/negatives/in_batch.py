@@ -83,7 +83,7 @@ class InBatch(NegativeSource):
             log_q, log_q_target = all_q[ids].float(), all_q[query.target].float()
         if self.config.correction == "streaming" and query.is_training:
             self._update_gaps(query.target)
-        mass = torch.full((1, 1), float(max(1, size - 1)), device=device)                       # without the own target
+        mass = torch.full((1, 1), float(max(1, size - 1)), dtype=torch.float32, device=device)  # without the own target
         return Negatives(ids, draw_id=draw_id if n_chunks > 1 else None, log_q=log_q, log_q_target=log_q_target,
                          total_weight=mass, false_negatives=false_negatives)
 

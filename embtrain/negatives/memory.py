@@ -53,14 +53,15 @@ class TargetMemory(NegativeSource):
         n, draw_id = self.draw_layout(query)
         weight, total = self.weight_and_total(k)
         place = torch.randint(self.config.size, (n, k), generator=self.random, device=self.targets.device)
-        from_noise = torch.rand(n, k, generator=self.random, device=place.device) < self.config.epsilon
+        toss = torch.rand(n, k, generator=self.random, dtype=torch.float32, device=place.device)
+        from_noise = toss < self.config.epsilon
         ids = torch.where(from_noise, self.noise.draw((n, k), self.random), self.targets[place])
         return Negatives(ids, draw_id=draw_id, log_q=self.log_prob(query, ids), weight=weight, total_weight=total,
                          log_q_target=self.log_prob(query, query.target))
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         epsilon = self.config.epsilon
-        return ((1 - epsilon) * self.count[ids] / self.config.size + epsilon * self.noise_q[ids]).log().float()
+        return ((1 - epsilon) * self.count[ids].float() / self.config.size + epsilon * self.noise_q[ids]).log().float()
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         """Replace the oldest targets by those of the batch, of which at most M enter."""
@@ -89,7 +90,7 @@ class TargetMemory(NegativeSource):
     def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
         super().grow_from(earlier, row)
         assert isinstance(earlier, TargetMemory)
-        new_id = torch.full((earlier.problem.n_candidates,), -1, dtype=torch.int64)
+        new_id = torch.full((earlier.problem.n_candidates,), -1, dtype=torch.int64, device="cpu")
         known = (row >= 0).nonzero().squeeze(1).cpu()
         new_id[row[known].cpu()] = known
         self.targets, self.next = new_id.to(earlier.targets.device)[earlier.targets], earlier.next

@@ -17,5 +17,6 @@ class NoNegatives(NegativeSource):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         device = query.target.device
         return Negatives(
-            torch.empty(1, 0, dtype=torch.int64, device=device), total_weight=torch.zeros(1, 1, device=device)
+            torch.empty(1, 0, dtype=torch.int64, device=device),
+            total_weight=torch.zeros(1, 1, dtype=torch.float32, device=device)
         )

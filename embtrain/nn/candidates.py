@@ -56,5 +56,5 @@ def as_draw(candidates: Candidates | Tensor, rows: Rows, num_classes: int, needs
     def kept(x: Tensor | None) -> Tensor | None:
         """The entries of the rows whose target is not ignored."""
         return x if x is None or rows.kept is None or len(x) != n else x[rows.kept.flatten()]
-    total_weight = torch.full((1, 1), float(ids.shape[1]), device=device)
+    total_weight = torch.full((1, 1), float(ids.shape[1]), dtype=torch.float32, device=device)
     return Negatives(kept(ids), log_q=kept(log_q), log_q_target=kept(own.log_q_target), total_weight=total_weight)

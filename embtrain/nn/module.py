@@ -105,9 +105,9 @@ class SampledLoss(nn.Module):
                                  context_sizes_of(num_contexts))
             self._given, self._counts = None, None if counts is None else fixed_counts(counts, num_classes)
         self._stream = StreamCounts(num_classes) if self._counts is None and self._given is None else None
-        known_counts = torch.ones(num_classes, dtype=torch.float64) if self._counts is None else self._counts
+        known = torch.ones(num_classes, dtype=torch.float64, device="cpu") if self._counts is None else self._counts
         self.loss = make_loss(self.loss_name if loss is None else loss, self.loss_defaults, loss_options,
-                              self._spec.problem(known_counts, 0, torch.device("cpu")))
+                              self._spec.problem(known, 0, torch.device("cpu")))
         self._step: Step | None = None                       # built at the first call, which has D and the device
         self._pending: Mapping[str, Any] | None = None       # state that was loaded before the first call
         self._vectors: VectorFormat | None = None            # of the latest call

@@ -104,10 +104,14 @@ def fixed_counts(counts: Tensor | Sequence[float], num_classes: int) -> Tensor:
     expected = f"counts: should be {num_classes:,} numbers of at least 0, one for each class, and not all 0; got "
     if isinstance(counts, Tensor):
         dense_tensor("counts", counts)
+        if counts.is_meta:
+            raise UsageError("counts: is on the device meta, which stores no values; pass a list, or name the device "
+                             "cpu where the tensor is made")
     if "complex" in str(getattr(counts, "dtype", "")):                     # the conversion would drop imaginary parts
         raise UsageError(f"{expected}complex numbers")
     try:
-        found = torch.as_tensor(counts.detach() if isinstance(counts, Tensor) else counts, dtype=torch.float64).cpu()
+        found = torch.as_tensor(counts.detach() if isinstance(counts, Tensor) else counts, dtype=torch.float64,
+                                device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UsageError(f"{expected}{type_of(counts)} that cannot be converted") from error
     if found.shape != (num_classes,) or not bool((found >= 0).all() & found.isfinite().all() & found.any()):
@@ -134,7 +138,7 @@ class StreamCounts:
     """Counts of the targets seen so far, and those that the source was built with, (V,) float64 each."""
 
     def __init__(self, num_classes: int):
-        self.running = torch.ones(num_classes, dtype=torch.float64)
+        self.running = torch.ones(num_classes, dtype=torch.float64, device="cpu")
         self.used = self.running.clone()
         self.n_targets, self.next_rebuild = 0, FIRST_REBUILD
 

@@ -54,8 +54,8 @@ class Box(HierarchyModel):
 
     def start(self, generator: torch.Generator) -> Tensor:
         shape = self.problem.n_candidates, self.config.dim // 2
-        centre = (2 * torch.rand(shape, generator=generator) - 1) * self.config.start
-        return torch.cat([centre, torch.full(shape, self.config.start).log()], 1)
+        centre = (2 * torch.rand(shape, generator=generator, dtype=torch.float32, device="cpu") - 1) * self.config.start
+        return torch.cat([centre, torch.full(shape, self.config.start, dtype=torch.float32, device="cpu").log()], 1)
 
     @staticmethod
     def entailment_score(u: Tensor, v: Tensor, config: ModelConfig) -> Tensor:

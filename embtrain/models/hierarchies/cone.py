@@ -56,9 +56,10 @@ class Cone(HierarchyModel):
 
     def start(self, generator: torch.Generator) -> Tensor:
         shape, dtype = (self.problem.n_candidates, self.config.dim), self.config.table_dtype
-        direction = torch.nn.functional.normalize(torch.randn(shape, generator=generator, dtype=dtype), dim=1)
-        norm = min_norm(self.config.aperture) + self.config.start * torch.rand(shape[0], 1, generator=generator)
-        return direction * norm.to(dtype).clamp(max=MAX_NORM)
+        direction = torch.randn(shape, generator=generator, dtype=dtype, device="cpu")
+        toss = torch.rand(shape[0], 1, generator=generator, dtype=torch.float32, device="cpu")
+        norm = min_norm(self.config.aperture) + self.config.start * toss
+        return torch.nn.functional.normalize(direction, dim=1) * norm.to(dtype).clamp(max=MAX_NORM)
 
     def rows(self, ids: Tensor) -> Tensor:
         rows = super().rows(ids)

@@ -48,7 +48,7 @@ class Poincare(HierarchyModel):
 
     def start(self, generator: torch.Generator) -> Tensor:
         shape, dtype = (self.problem.n_candidates, self.config.dim), self.config.table_dtype
-        uniform = torch.rand(shape, generator=generator, dtype=dtype)
+        uniform = torch.rand(shape, generator=generator, dtype=dtype, device="cpu")
         # A bound of .1 keeps points in the ball up to 99 dimensions; beyond, they start at its rim.
         x = (2 * uniform - 1) * self.config.start
         return x * (MAX_NORM / torch.linalg.vector_norm(x, dim=1, keepdim=True)).clamp(max=1)

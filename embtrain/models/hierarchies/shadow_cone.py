@@ -73,7 +73,7 @@ class ShadowCone(HierarchyModel):
 
     def start(self, generator: torch.Generator) -> Tensor:
         shape, dtype = (self.problem.n_candidates, self.config.dim), self.config.table_dtype
-        uniform = torch.rand(shape, generator=generator, dtype=dtype)
+        uniform = torch.rand(shape, generator=generator, dtype=dtype, device="cpu")
         return (2 * uniform - 1) * self.config.start
 
     def rows(self, ids: Tensor) -> Tensor:

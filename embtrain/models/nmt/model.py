@@ -77,7 +77,8 @@ class Nmt(Model):
         D, E, H, V = config.dim, config.embed, config.hidden, problem.n_candidates
         random = torch.Generator().manual_seed(problem.seed)
         def uniform(shape: tuple[int, int], scale: float = 1.0) -> Tensor:
-            return (torch.rand(shape, generator=random) * 2 - 1) * (3 / shape[1]) ** 0.5 * scale
+            toss = torch.rand(shape, generator=random, dtype=torch.float32, device="cpu")
+            return (toss * 2 - 1) * (3 / shape[1]) ** 0.5 * scale
         self.u = nn.Parameter(uniform((problem.n_features, E)))
         table = initial_table(config.output_table, problem, D)
         register_table(self, "v", uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1)
@@ -132,7 +133,10 @@ class Nmt(Model):
         if not self.training or p == 0:
             return lambda x: x
         random = torch.Generator(self.u.device).manual_seed(_dropout_seed(self.problem.seed, self.updates))
-        return lambda x: x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
+        def drop(x: Tensor) -> Tensor:
+            is_kept = torch.rand(x.shape, generator=random, dtype=torch.float32, device=x.device) >= p
+            return x * (is_kept.float() / (1 - p))
+        return drop
 
     def after_update(self, batch: Batch) -> None:
         self.updates += 1

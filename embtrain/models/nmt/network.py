@@ -74,7 +74,8 @@ def init_parameters(net: nn.Module, random: torch.Generator) -> None:
     with torch.no_grad():
         for name, p in net.named_parameters():
             if p.ndim > 1:
-                p.copy_((torch.rand(p.shape, generator=random) * 2 - 1) * p.shape[1] ** -0.5)
+                toss = torch.rand(p.shape, generator=random, dtype=torch.float32, device="cpu")
+                p.copy_((toss * 2 - 1) * p.shape[1] ** -0.5)
             else:
                 p.fill_(float("norm" in name and name.endswith("weight")))
             if "bias_ih" in name:

@@ -80,7 +80,7 @@ class SkipGram(Model):
         self.u = nn.Parameter(uniform(problem.n_contexts) if self.pool is None
                               else self.pool.initial_table(config.dim, generator, problem))
         self.register_buffer("frozen", None if config.freeze == "none"  # models/words/start.py marks the rows
-                             else torch.zeros(problem.n_contexts, dtype=torch.bool))
+                             else torch.zeros(problem.n_contexts, dtype=torch.bool, device="cpu"))
         table = initial_table(config.output_table, problem, config.dim)
         if table is None:
             table = uniform(problem.n_candidates) if config.similarity == "cosine" \

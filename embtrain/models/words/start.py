@@ -78,7 +78,8 @@ def start_from(model: SkipGram, given: GivenVectors, words: Sequence[str], count
     if given.v is not None and not model.has_frozen_table:
         _set(model.v, given.v, _find(given.v, words)[1], new_rows, given.name)
     if model.frozen is not None:
-        model.frozen.copy_(torch.from_numpy(known) if model.config.freeze == "known" else torch.ones(len(words)).bool())
+        is_known = torch.from_numpy(known)
+        model.frozen.copy_(is_known if model.config.freeze == "known" else torch.ones_like(is_known))
     return _matches(exact, known, counts)
 
 

@@ -110,9 +110,9 @@ class SubwordPool(nn.Module):
         row (V,): the earlier id of each word, of which all earlier words have one. A word has the same n-grams in both
         pools, in the same order. Hashed n-grams keep their rows, used or not.
         """
-        rows = torch.full((len(self) + self.n_ngrams,), -1)
+        rows = torch.full((len(self) + self.n_ngrams,), -1, dtype=torch.int64, device="cpu")
         if self.config.buckets != "exact":
-            rows[len(self):] = len(earlier) + torch.arange(self.n_ngrams)
+            rows[len(self):] = len(earlier) + torch.arange(self.n_ngrams, device="cpu")
         words = (row >= 0).nonzero()[:, 0]
         rows[self.row.cpu()[self.places(words.to(self.start.device))[1].cpu()]] = \
             earlier.row.cpu()[earlier.places(row[words].to(earlier.start.device))[1].cpu()]

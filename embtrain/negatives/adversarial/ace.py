@@ -106,8 +106,8 @@ class Ace(NegativeSource):
         self.generator = Generator(sizes, shortlist, config.hidden, problem.seed).to(problem.device)
         self.optimizer = EagerAdam(self.generator.parameters(), lr=config.generator_lr)
         self.cache = GeneratorCache(self.generator, AliasTable(p, problem.device), p, config.mix)
-        self.reward_sd = torch.ones((), device=problem.device)      # running sd of the raw rewards
-        self.reward_mean = torch.zeros((), device=problem.device)    # running mean of the raw rewards
+        self.reward_sd = torch.ones((), dtype=torch.float32, device=problem.device)  # running sd of the raw rewards
+        self.reward_mean = torch.zeros_like(self.reward_sd)            # running mean of the raw rewards
         self.columns_since_step, self.has_stepped = 0, False   # negatives since the last step; one in this epoch?
         self.group: Collective | None = None                # processes that learn together; None: this one
         self.latest_metrics: dict[str, float] = {}                      # latest value of each metric
@@ -134,12 +134,12 @@ class Ace(NegativeSource):
             state = AceState(self.cache.generation, row, drawn.log_g)
         weight, total = self.weight_and_total(k)
         if stratified:
-            component_weight = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=total.device)
+            component_weight = total.new_tensor([[self.config.mix, 1 - self.config.mix]])
             component_weight = component_weight.repeat_interleave(k, 1)
             weight = component_weight if weight is None else component_weight * weight
         if with_probe:  # scored but not trained on
             shape = (1, 2 * k if stratified else k)
-            weight = torch.ones(shape, device=total.device) if weight is None else weight.expand(shape)
+            weight = total.new_ones(shape) if weight is None else weight.expand(shape)
             weight = torch.cat([weight, weight.new_zeros(1, drawn.ids.shape[1] - shape[1])], 1)
         return Negatives(drawn.ids, draw_id=draw_id, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
                          log_q_target=target, total_weight=total, state=state)

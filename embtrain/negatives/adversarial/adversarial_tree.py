@@ -54,8 +54,8 @@ class AdversarialTree(NegativeSource):
         d = problem.dim
         n_features = min(config.features, max(1, d))
         self.tree = LabelTree(problem.counts.to(problem.device), n_features)
-        self.mean = torch.zeros(d, device=problem.device)                                         # (D,)
-        self.basis = torch.zeros(d, n_features, device=problem.device)                            # (D, F)
+        self.mean = torch.zeros(d, dtype=torch.float32, device=problem.device)                   # (D,)
+        self.basis = self.mean.new_zeros(d, n_features)                                          # (D, F)
         self.n_seen = self.n_fits = 0                                                             # examples; fits
         self.sample: tuple[Tensor, Tensor] = (self.mean.new_zeros(0, d), self.tree.order[:0])     # (N, D), (N,)
 
@@ -116,7 +116,7 @@ class AdversarialTree(NegativeSource):
         """Keep the tree and the examples of the next fit, if the candidates are the same; their counts may differ."""
         lost = super().grow_from(earlier, row)
         assert isinstance(earlier, AdversarialTree)
-        if not torch.equal(row.cpu(), torch.arange(earlier.problem.n_candidates)):
+        if not torch.equal(row.cpu(), torch.arange(earlier.problem.n_candidates, device="cpu")):
             return lost
         weight = earlier.tree.weight if earlier.n_fits else self.tree.weight                 # else the new unigram
         self.load_state_dict({**earlier.state_dict(), "random": self.random.get_state(), "weight": weight})

@@ -33,8 +33,9 @@ class Generator(nn.Module):
         super().__init__()
         random = torch.Generator().manual_seed(seed)
         self.shortlist, self.sizes = shortlist, sizes
-        self.e = nn.Parameter(torch.randn(sum(sizes), hidden, generator=random) * 0.5)
-        w = torch.randn(shortlist.n_classes, hidden, generator=random) * 0.01
+        e = torch.randn(sum(sizes), hidden, generator=random, dtype=torch.float32, device="cpu") * 0.5
+        self.e = nn.Parameter(e)
+        w = torch.randn(shortlist.n_classes, hidden, generator=random, dtype=torch.float32, device="cpu") * 0.01
         self.w = nn.Parameter(torch.cat([w, shortlist.log_mass.cpu().unsqueeze(1)], 1))
 
     def embedding_rows(self, context: Tensor) -> Tensor:
@@ -42,7 +43,7 @@ class Generator(nn.Module):
         if context.ndim == 1:
             return context.unsqueeze(1)
         offset = [sum(self.sizes[:i]) for i in range(len(self.sizes))]
-        return context + torch.tensor(offset, device=context.device)
+        return context + context.new_tensor(offset)
 
     def z(self, context: Tensor) -> Tensor:
         """z of contexts: (Q, hidden + 1)."""

@@ -100,7 +100,7 @@ class GeneratorCache:
         self.z[begin:end] = self.generator.z(self.context_index.context(new))
         rows = slice(begin, end)
         if self.uses_core:
-            best = torch.empty(len(new), dtype=torch.int64)
+            best = torch.empty(len(new), dtype=torch.int64, device="cpu")
             kernel.summarize_rows(self.z[rows].numpy(), self._panel, c.log_best.numpy(), kernel.GeneratorRows(
                 self.ends[rows].numpy().view(np.uint32), self.log_z[rows].numpy(), best.numpy(),
                 self.log_best[rows].numpy()), torch.get_num_threads())
@@ -161,12 +161,12 @@ class GeneratorCache:
         The noise draws the first `by_noise` negatives, or each with probability λ (None).
         """
         if self.uses_core:
-            seed = int(torch.randint(2**62, (), generator=random))
+            seed = int(torch.randint(2**62, (), generator=random, device="cpu"))
             arrays = kernel.draw(self._tables(), row.numpy(), k, by_noise, probe, seed)
             return GeneratorDraw(*map(torch.from_numpy, arrays))
         shape, device, c = (len(row), k), row.device, self.generator.shortlist
         if by_noise is None:
-            is_noise = torch.rand(shape, generator=random, device=device) < self.mix
+            is_noise = torch.rand(shape, generator=random, dtype=torch.float32, device=device) < self.mix
         else:
             is_noise = (torch.arange(k, device=device) < by_noise).expand(shape)
         ids = torch.empty(shape, dtype=torch.int64, device=device)
@@ -280,9 +280,9 @@ class GeneratorCache:
         """
         n = self.n_rows
         return {"keys": torch.cat(self.key_batches) if self.key_batches else self.context_index.keys[:0].clone(),
-                "together": torch.tensor([len(x) for x in self.key_batches], dtype=torch.int64), "drawn": self.n_draws,
-                "total": self.total[:n].clone(), "count": self.count[:n].clone(), "into_z": self.grad_z[:n].clone(),
-                "into_w": self.grad_w.clone()}
+                "together": torch.tensor([len(x) for x in self.key_batches], dtype=torch.int64, device="cpu"),
+                "drawn": self.n_draws, "total": self.total[:n].clone(), "count": self.count[:n].clone(),
+                "into_z": self.grad_z[:n].clone(), "into_w": self.grad_w.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore, after the parameters of the generator: recomputes the rows."""

@@ -47,7 +47,8 @@ class KbganScorer(nn.Module):
         random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
 
         def table(n: int) -> nn.Parameter:
-            return nn.Parameter((torch.rand(n, config.hidden, generator=random) * 2 - 1) * (6 / config.hidden) ** 0.5)
+            toss = torch.rand(n, config.hidden, generator=random, dtype=torch.float32, device="cpu")
+            return nn.Parameter((toss * 2 - 1) * (6 / config.hidden) ** 0.5)
         self.complex = config.generator == "complex"
         self.separate_tables = len(sizes) == 1 or sizes[0] != problem.n_candidates  # the context has no candidates
         self.v = table(problem.n_candidates)
@@ -110,7 +111,7 @@ class Kbgan(NegativeSource):
         share = math.log(self.config.candidates / self.problem.n_candidates)
         return Negatives(pool.gather(1, chosen), draw_id=draw_id, log_q=log_g.gather(1, chosen) + share,
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=device),
-                         total_weight=torch.full((1, 1), float(k), device=device),
+                         total_weight=torch.full((1, 1), float(k), dtype=torch.float32, device=device),
                          state=KbganState(context, pool, chosen))
 
     def _logits(self, context: Tensor, ids: Tensor) -> Tensor:

@@ -34,7 +34,8 @@ class LabelTree:
         self.counts, self.depth = counts.double().clamp(min=1), max(1, math.ceil(math.log2(v)))
         self.leaf = (torch.arange(v, device=device) << self.depth) // v  # (V,) leaf of each rank
         self.arrange(torch.arange(v, device=device))
-        self.weight = torch.zeros(1 << self.depth, n_features + 1, device=device)  # (2^L, F + 1) w, b; the root is 1
+        # (2^L, F + 1) w, b; the root is 1
+        self.weight = torch.zeros(1 << self.depth, n_features + 1, dtype=torch.float32, device=device)
         for level in range(self.depth):
             self.weight[1 << level:2 << level, -1] = self._log_odds(level).float()
 
@@ -48,7 +49,7 @@ class LabelTree:
     def draw(self, x: Tensor, k: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw k candidates for each of x (n, F): ids and log q, (n, k) each."""
         node = torch.ones(len(x), k, dtype=torch.int64, device=x.device)
-        log_q = torch.zeros(len(x), k, device=x.device)
+        log_q = torch.zeros(len(x), k, dtype=torch.float32, device=x.device)
         for _ in range(self.depth):
             z = self._logit(x, node)
             # in float64: a branch may be less likely than a step of float32, 2^-24
@@ -60,7 +61,7 @@ class LabelTree:
 
     def log_q(self, x: Tensor, ids: Tensor) -> Tensor:
         """log q of ids (n, K) for x (n, F): (n, K)."""
-        leaf, log_q = self.leaf_of[ids], torch.zeros(ids.shape, device=x.device)
+        leaf, log_q = self.leaf_of[ids], torch.zeros(ids.shape, dtype=torch.float32, device=x.device)
         for level in range(self.depth):
             z = self._logit(x, (1 << level) + (leaf >> (self.depth - level)))
             is_right = (leaf >> (self.depth - level - 1)) & 1 == 1
@@ -77,7 +78,8 @@ class LabelTree:
             label_node = torch.empty_like(self.order)
             label_node[self.order] = rank_node
             node = label_node[y]  # (N,)
-            bound = torch.linalg.cholesky(_moments(x, node, n_nodes) / 4 + ridge * torch.eye(x.shape[1]).to(x))
+            damping = ridge * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+            bound = torch.linalg.cholesky(_moments(x, node, n_nodes) / 4 + damping)
             means = x.new_zeros(n_nodes, x.shape[1]).index_add_(0, label_node, sums)
             means /= torch.bincount(label_node, minlength=n_nodes).clamp(min=1).unsqueeze(1)
             spread = _moments((sums - means[label_node])[:, :-1], label_node, n_nodes)

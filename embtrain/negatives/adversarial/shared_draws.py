@@ -143,7 +143,7 @@ def negative_fraction(drawn: Negatives) -> Tensor | None:
     assert drawn.ids is not None
     if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
         return None
-    fraction, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.false_negatives
+    fraction, (row, column) = torch.ones_like(drawn.ids, dtype=torch.float32), drawn.false_negatives
     if drawn.draw_id is None:
         fraction[row, column] = 0.0
         return fraction

@@ -29,32 +29,33 @@ class Shortlist:
         has_mass = torch.isfinite(log_p)  # an id without noise gets the smallest nonzero noise
         log_p = torch.log_softmax(torch.where(has_mass, log_p, log_p[has_mass].min()), 0)
         n_single = v if shortlist is None else min(shortlist, v)
-        order = torch.arange(v) if counts is None else torch.argsort(counts.cpu(), descending=True, stable=True)
+        klass = torch.arange(v, device="cpu")
+        order = klass if counts is None else torch.argsort(counts.cpu(), descending=True, stable=True)
         order = order[torch.argsort(log_p[order], descending=True, stable=True)]
-        klass = torch.arange(v)
         if n_single < v:
             cumulative = log_p[order[n_single:]].exp().cumsum(0)
             group = (cumulative / cumulative[-1] * groups).ceil().long().clamp(1, groups) - 1
-            klass[order[:n_single]] = torch.arange(n_single)
+            klass = torch.empty_like(order)
+            klass[order[:n_single]] = torch.arange(n_single, device="cpu")
             klass[order[n_single:]] = n_single + torch.unique_consecutive(group, return_inverse=True)[1]
         self.n_classes = int(klass.max()) + 1 if v else 0                                  # C
         self.n_single = n_single
-        mass = torch.zeros(self.n_classes, dtype=torch.float64).index_add_(0, klass, log_p.exp())
+        mass = torch.zeros(self.n_classes, dtype=torch.float64, device="cpu").index_add_(0, klass, log_p.exp())
         within = log_p - mass.log()[klass]                                         # log π
         within[klass < n_single] = 0.0
         members = torch.argsort(klass, stable=True)
-        class_start = torch.searchsorted(klass[members], torch.arange(self.n_classes + 1))
+        class_start = torch.searchsorted(klass[members], torch.arange(self.n_classes + 1, device="cpu"))
         accept, alias = np.ones(v), members.numpy().copy()
         for a, b in zip(class_start[n_single:-1].tolist(), class_start[n_single + 1:].tolist(), strict=True):
             share = within[members[a:b]].exp()
             accept[a:b], alias_rank = build_alias_table((share / share.sum()).numpy())
             alias[a:b] = members[a:b].numpy()[alias_rank]
-        best = torch.zeros(self.n_classes, dtype=torch.float64)
+        best = torch.zeros(self.n_classes, dtype=torch.float64, device="cpu")
         best = best.scatter_reduce(0, klass, within, "amax", include_self=False)
         by_mass = torch.argsort(within, stable=True)
-        likeliest = torch.empty(self.n_classes, dtype=torch.int64)
+        likeliest = torch.empty(self.n_classes, dtype=torch.int64, device="cpu")
         likeliest[klass[by_mass]] = by_mass
-        eta = torch.zeros(self.n_classes, dtype=torch.float64).index_add_(0, klass, -within.exp() * within)
+        eta = torch.zeros_like(best).index_add_(0, klass, -within.exp() * within)
         self.klass = klass.to(device)                      # (V,) int64
         self.log_within = within.float().to(device)        # (V,)  log π
         self.members = members.to(device)                  # (V,) int64  ids sorted by class

@@ -101,7 +101,7 @@ class Hardest(PoolSource):
         best = min(self.config.top or k, pool.shape[1])
         chosen = preference.masked_fill(excluded, -torch.inf).topk(best, dim=1).indices
         if self.config.top is not None:
-            order = torch.rand(chosen.shape, generator=self.random, device=chosen.device)
+            order = torch.rand(chosen.shape, generator=self.random, dtype=torch.float32, device=chosen.device)
             order = order.masked_fill_(excluded.gather(1, chosen), -1.0).topk(min(k, best), dim=1).indices
             chosen = chosen.gather(1, order)
         ids, weight = pool.gather(1, chosen), (~excluded.gather(1, chosen)).to(torch.float32)

@@ -51,7 +51,8 @@ class MostInformative(NegativeSource):
         step = max(1, MAX_SCORES // len(e))
         ids = [self._top_candidates(part, target, e, k) for part, target in
                zip(residual.split(step), query.target.split(step), strict=True)]
-        return Negatives(torch.cat(ids), total_weight=torch.full((1, 1), float(k), device=query.target.device))
+        mass = torch.full((1, 1), float(k), dtype=torch.float32, device=query.target.device)
+        return Negatives(torch.cat(ids), total_weight=mass)
 
     def _top_candidates(self, residual: Tensor, target: Tensor, e: Tensor, k: int) -> Tensor:
         """ids of the best candidates for the residuals (b, D): (b, k) int64."""

@@ -62,7 +62,7 @@ class NSCaching(NegativeSource):
         elif self.n_rows > n_rows:                                        # no training draw has had these contexts
             self.context_index.truncate(n_rows)
             self.n_rows = n_rows
-        return Negatives(ids, draw_id=draw_id, total_weight=torch.full((1, 1), float(k), device=key.device),
+        return Negatives(ids, draw_id=draw_id, total_weight=key.new_full((1, 1), k, dtype=torch.float32),
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=key.device))
 
     def _rows(self, key: Tensor) -> Tensor:
@@ -88,7 +88,8 @@ class NSCaching(NegativeSource):
         cache_row = torch.empty(len(unique), dtype=torch.int64, device=row.device)
         cache_row[query_id] = row  # equal for all rows of a query
         pool = torch.cat([self.cache[cache_row], self._uniform(len(unique), self.config.pool_size)], 1)  # (Q, N1 + N2)
-        noise = torch.empty(pool.shape, device=pool.device).exponential_(generator=self.random).log_()
+        noise = torch.empty(pool.shape, dtype=torch.float32, device=pool.device)
+        noise.exponential_(generator=self.random).log_()
         kept = (view.score(unique, pool.long()) - noise).topk(self.config.cache_size, 1).indices  # Gumbel: p ∝ e^s
         self.cache[cache_row] = pool.gather(1, kept)
 

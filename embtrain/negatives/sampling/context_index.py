@@ -26,8 +26,8 @@ class ContextIndex:
     def __init__(self, sizes: tuple[int, ...], device: torch.device | str):
         self.sizes, self.n_keys = sizes, math.prod(sizes)
         strides = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
-        self.strides = torch.tensor(strides, device=device)                               # (C,)
-        self.moduli = torch.tensor(sizes, device=device)                                  # (C,)
+        self.strides = torch.tensor(strides, dtype=torch.int64, device=device)            # (C,)
+        self.moduli = torch.tensor(sizes, dtype=torch.int64, device=device)               # (C,)
         self.table = torch.full(sizes, -1, dtype=torch.int64, device=device) if len(sizes) == 1 else None
         self.keys = torch.empty(0, dtype=torch.int64, device=device)                      # (n,) sorted
         self.rows = torch.empty(0, dtype=torch.int64, device=device)                      # (n,) their rows

@@ -54,7 +54,7 @@ class _SeedBuffer(threading.local):
     """A scratch tensor for each thread."""
 
     def __init__(self) -> None:
-        self.value = torch.empty((), dtype=torch.int64)  # allocating it takes as long as drawing
+        self.value = torch.empty((), dtype=torch.int64, device="cpu")  # allocating it takes as long as drawing
 
 
 _seed_buffer = _SeedBuffer()

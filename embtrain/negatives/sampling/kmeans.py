@@ -40,7 +40,7 @@ def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Te
         raise ValueError("k-means: the points must be finite")
     random = torch.Generator().manual_seed(seed)
     size = min(len(x), max(ROWS_PER_MEAN * k, MIN_SAMPLE))
-    sample = x[torch.randperm(len(x), generator=random)[:size]]
+    sample = x[torch.randperm(len(x), generator=random, device="cpu")[:size]]
     # Several threads would split sums differently, and rounding can decide which mean is nearest.
     with threadpool_limits(1):
         means = (_first_means(sample[:max(FIRST_ROWS, 3 * k)], k, random) if start is None
@@ -56,7 +56,7 @@ def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Te
                 before = label
                 means = group_means(sample, label, k)
                 empty = torch.bincount(label, minlength=k) == 0
-                means[empty] = sample[torch.randint(size, (int(empty.sum()),), generator=random)]
+                means[empty] = sample[torch.randint(size, (int(empty.sum()),), generator=random, device="cpu")]
             return nearest(x, means, progress.add).to(points.device)
 
 
@@ -85,11 +85,11 @@ def _first_means(x: Tensor, k: int, random: torch.Generator) -> Tensor:
     A row is drawn in proportion to its squared distance from the nearest mean so far. The best one leaves the smallest
     sum of these distances.
     """
-    square, row = x.square().sum(1), int(torch.randint(len(x), (1,), generator=random))
+    square, row = x.square().sum(1), int(torch.randint(len(x), (1,), generator=random, device="cpu"))
     chosen, trials = [row], 2 + int(math.log(k))
     distance = (square + square[row] - 2 * (x @ x[row])).clamp_(min=0)
     with Progress("k-means, first means", k - 1, "means") as progress:
-        for toss in torch.rand(k - 1, trials, generator=random, dtype=torch.float64):
+        for toss in torch.rand(k - 1, trials, generator=random, dtype=torch.float64, device="cpu"):
             ends = distance.cumsum(0, dtype=torch.float64)
             tried = torch.searchsorted(ends, toss * ends[-1], right=True).clamp_(max=len(x) - 1)
             to_tried = torch.addmm(square, x[tried], x.T, alpha=-2).add_(square[tried].unsqueeze(1))     # (trials, n)

@@ -26,7 +26,7 @@ class RowGroups(NamedTuple):
         """log of the mean, over the rows of each group, of x given by its logarithms (B, K): (G, K)."""
         over = torch.arange(self.member.shape[1], device=self.group_id.device) >= self.size.unsqueeze(1)        # (G, N)
         log_each = log_x[self.member].masked_fill_(over.unsqueeze(2), -torch.inf)
-        return log_each.logsumexp(1) - self.size.log().unsqueeze(1).to(log_x.dtype)
+        return log_each.logsumexp(1) - self.size.float().log().unsqueeze(1).to(log_x.dtype)
 
 
 def group_rows(n_rows: int, n_groups: int, draw_id: Tensor | None, device: torch.device) -> RowGroups:

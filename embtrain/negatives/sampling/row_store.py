@@ -39,7 +39,7 @@ class RowStore:
     def __init__(self, rows: int, width: int, kind: StoredDtype, device: str):
         memory = zeros_on_huge_pages(rows * width, np.float32 if kind == "float32" else np.uint8)
         self.stored = torch.from_numpy(memory.reshape(rows, width)).to(device)      # (n, W) x, or b if int8
-        self.scale = None if kind == "float32" else torch.zeros(rows, device=device)
+        self.scale = None if kind == "float32" else torch.zeros(rows, dtype=torch.float32, device=device)
 
     def __len__(self) -> int:
         return len(self.stored)

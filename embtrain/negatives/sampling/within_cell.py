@@ -103,7 +103,9 @@ class DrawBuffers:
         if self.shape != (n, k, rows) or not self._free:
             self.shape = n, k, rows
             n_sets = max(1, IDS_PER_ALLOCATION // max(1, n * k + rows))
-            stacks = torch.empty(n_sets, n, k, dtype=torch.int64), torch.empty(n_sets, n, k), torch.empty(n_sets, rows)
+            ids = torch.empty(n_sets, n, k, dtype=torch.int64, device="cpu")
+            log_q = torch.empty_like(ids, dtype=torch.float32)
+            stacks = ids, log_q, log_q.new_empty(n_sets, rows)
             self._free = list(zip(zip(*stacks, strict=True), DrawOutput.stack(*map(as_flat, stacks)), strict=True))
         return self._free.pop()
 

@@ -66,7 +66,7 @@ class Exp(NegativeSource):
         self.table_copy: Tensor | None = None            # (V, D)
         if config.update_every != 1:
             self.traits = replace(self.traits, geometry=inner_product.GEOMETRIES)       # the copy is scored here
-            self.table_copy = torch.zeros(problem.n_candidates, problem.dim, device=problem.device)
+            self.table_copy = torch.zeros(problem.n_candidates, problem.dim, dtype=torch.float32, device=problem.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         if query.is_training:
@@ -75,7 +75,7 @@ class Exp(NegativeSource):
             self.prepare_log_prob(view)
         unique, query_id, target, draw_id = inner_product.queries_per_draw(query, self.config.share_draws_by)
         ids = torch.empty(len(query_id), k, dtype=torch.int64, device=target.device)
-        log_q = torch.empty(len(query_id), k, device=target.device)
+        log_q = torch.empty(len(query_id), k, dtype=torch.float32, device=target.device)
         for rows, query_row, weights in self._weights_by_chunk(unique, query_id):
             t = target[rows] if self.config.exclude_target else None
             drawn, log_w = weights.draw(query_row, t, k, self.random)
@@ -91,7 +91,7 @@ class Exp(NegativeSource):
         """log q of ids (1, K) or (B, K): (B, K); -inf for an excluded target."""
         ids = ids.expand(len(query), -1)
         unique, query_id = query.unique()
-        log_q = torch.empty(ids.shape, device=ids.device)
+        log_q = torch.empty(ids.shape, dtype=torch.float32, device=ids.device)
         for rows, query_row, weights in self._weights_by_chunk(unique, query_id):
             log_q[rows] = weights.log_q(query_row, query.target[rows] if self.config.exclude_target else None,
                                         ids[rows]).float()

@@ -80,7 +80,8 @@ class Mixture(NegativeSource):
         ids, log_q = inner_draw.ids.clone(), inner_draw.log_q.expand(n, inner_draw.k).clone()
         log_plain = self.plain.log_prob(query, ids).expand(n, inner_draw.k).clone()
         # A probe, of weight 0, is an additional negative after the k negatives and stays.
-        from_plain = torch.rand(n, k, generator=self.random, device=ids.device) < self.config.epsilon     # (B, k)
+        toss = torch.rand(n, k, generator=self.random, dtype=torch.float32, device=ids.device)
+        from_plain = toss < self.config.epsilon                                                          # (B, k)
         row, column = from_plain.nonzero(as_tuple=True)
         if len(row):
             ids[row, column] = drawn = plain_draw.ids[row, column]

@@ -57,7 +57,7 @@ class Resampled(PoolSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         ids, log_q = self._select_in_chunks(query, k, view)
-        mass = torch.full((1, 1), float(k), device=query.target.device)
+        mass = torch.full((1, 1), float(k), dtype=torch.float32, device=query.target.device)
         return Negatives(ids, log_q=log_q.float(), total_weight=mass)
 
     def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ class LogUniform(StaticSource):
 
     def masses(self) -> Tensor:
         v = self.problem.n_candidates
-        rank = torch.empty(v, dtype=torch.float64)
+        rank = torch.empty(v, dtype=torch.float64, device="cpu")
         order = torch.argsort(self.problem.counts.cpu(), descending=True, stable=True)
-        rank[order] = torch.arange(v, dtype=torch.float64)
+        rank[order] = torch.arange(v, dtype=torch.float64, device="cpu")
         return torch.log((rank + 2) / (rank + 1))

@@ -20,4 +20,4 @@ class Uniform(StaticSource):
     traits = replace(StaticSource.traits, uses_counts=False)
 
     def masses(self) -> Tensor:
-        return torch.ones(self.problem.n_candidates, dtype=torch.float64)
+        return torch.ones(self.problem.n_candidates, dtype=torch.float64, device="cpu")

@@ -52,12 +52,13 @@ class PykeenQueries:
 
     def queries(self, positives: Tensor) -> Query:
         """Choose the open side of each positive (B, 3) and return the queries. Their vectors have no columns."""
-        coin = torch.rand(len(positives), generator=self.random, dtype=torch.float64)
+        coin = torch.rand(len(positives), generator=self.random, dtype=torch.float64, device="cpu")
         slot = (coin < self.p_head[positives[:, 1]]).long()
         batch = self._examples.batch(positives.numpy(), slot.numpy())
         context = batch.context(self.n_relations)
         query_id = torch.unique(context, dim=0, return_inverse=True)[1]
-        return Query(torch.zeros(len(batch), 0), context, batch.target, batch.slot, query_id)
+        no_vectors = torch.zeros(len(batch), 0, dtype=torch.float32, device="cpu")
+        return Query(no_vectors, context, batch.target, batch.slot, query_id)
 
     def triples(self, query: Query, ids: Tensor) -> Tensor:
         """Return B queries with candidates (B, K) on their open sides: (B, K, 3)."""

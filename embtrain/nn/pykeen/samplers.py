@@ -77,7 +77,7 @@ class EmbtrainNegativeSampler(NegativeSampler):
         if side not in get_args(Side):
             raise UsageError(f"negative_sampler_kwargs: side: {side!r}: should be {' or '.join(get_args(Side))}")
         if seed is None:
-            seed = int(torch.randint(1 << 31, (1,), generator=torch.default_generator))
+            seed = int(torch.randint(1 << 31, (1,), generator=torch.default_generator, device="cpu"))
         seed = whole_number("negative_sampler_kwargs: seed", seed, 0, MAX_SEED)
         self.queries = PykeenQueries(mapped_triples.cpu().numpy(), self.num_entities, self.num_relations, side, seed)
         self.source: negatives.NegativeSource = source(config, self.queries.problem_spec())
@@ -132,7 +132,7 @@ class EmbtrainNegativeSampler(NegativeSampler):
         ids = drawn.per_row(drawn.ids, len(query))
         assert ids is not None
         weight = drawn.per_row(drawn.weight, len(query))
-        is_trained = torch.ones(ids.shape[1], dtype=torch.bool) if weight is None else (weight != 0).any(0)
+        is_trained = torch.ones_like(ids[0], dtype=torch.bool) if weight is None else (weight != 0).any(0)
         if weight is not None and not bool((weight[:, is_trained] == 1).all()):
             raise UsageError(f"negative_sampler_kwargs: {self.name}: these settings weight the negatives, but PyKEEN's "
                              "losses count each once; remove sampling and total_weight")
@@ -167,7 +167,7 @@ class EmbtrainNegativeSampler(NegativeSampler):
         """Return the costs of the last draw, (B, K) and (B, P), to the source. Returns metrics for the log."""
         assert self.last is not None
         query, drawn, ids, is_trained, mask = self.last
-        every_cost = torch.zeros(ids.shape)
+        every_cost = torch.zeros(ids.shape, dtype=torch.float32, device="cpu")
         every_cost[:, is_trained] = cost
         if probe_cost is not None:
             every_cost[:, ~is_trained] = probe_cost

@@ -341,6 +341,45 @@ def test_the_source_contains_nothing_forbidden() -> None:
     assert faults == []
 
 
+# Libraries, as Lightning and transformers, change the default dtype and device of PyTorch while they call embtrain.nn.
+LIBRARY = ("common", "kernels", "losses", "models", "negatives", "nn")
+FLOAT_FACTORIES = {"zeros", "ones", "empty", "full", "rand", "randn", "eye", "linspace", "tensor", "as_tensor",
+                   "sparse_coo_tensor"}
+FACTORIES = FLOAT_FACTORIES | {"arange", "randint", "randperm"}
+
+
+def by_default(text: str) -> list[str]:
+    """Return calls that make a tensor of the default dtype or on the default device, which is that of a parameter."""
+    calls = [node for node in ast.walk(parse(text)) if isinstance(node, ast.Call)]
+    parameters = [argument for call in calls if dotted(call.func) == "nn.Parameter" for argument in call.args]
+    faults = []
+    for call in calls:
+        package, _, name = dotted(call.func).rpartition(".")
+        rules = (("device", call not in parameters), ("dtype", name in FLOAT_FACTORIES))
+        required = {word for word, is_required in rules if is_required}
+        if package == "torch" and name in FACTORIES and (missing := required - _keywords(call).keys()):
+            faults.append(f"{call.lineno}: torch.{name} without {', '.join(sorted(missing))}")
+    return faults
+
+
+@looped("line", ["torch.zeros(3)", "torch.zeros(3, device=d)", "torch.tensor([1], dtype=d)", "torch.arange(3)",
+                 "nn.Parameter(torch.zeros(3))", "nn.Parameter(torch.zeros(3, dtype=d) * 2)"])
+def test_a_planted_default_is_found(line: str) -> None:
+    assert len(by_default(line)) == 1
+
+
+@looped("line", ["torch.zeros(3, dtype=d, device=e)", "torch.arange(3, device=e)", "x.new_zeros(3)",
+                 "nn.Parameter(torch.zeros(3, dtype=d))", "torch.zeros_like(x)"])
+def test_an_allowed_factory(line: str) -> None:
+    assert by_default(line) == []
+
+
+def test_every_new_tensor_names_its_dtype_and_device() -> None:
+    paths = [path for folder in LIBRARY for path in sorted((PACKAGE / folder).rglob("*.py"))]
+    faults = [f"{path.relative_to(ROOT)}:{fault}" for path in paths for fault in by_default(path.read_text("utf-8"))]
+    assert faults == []
+
+
 def test_files_have_at_most_300_lines() -> None:
     lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
              for kind in ("*.py", "*.h", "*.cpp") for path in PACKAGE.rglob(kind)}

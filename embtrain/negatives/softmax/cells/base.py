@@ -75,12 +75,13 @@ class Cells(NegativeSource):
         check_settings(self.name, config, config.exclude_target, problem)
         self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
                               iid=config.total_weight in (None, config.k))                # else weights are not 1
-        self.uses_copy, v = config.within_cell == "quantized", problem.n_candidates
+        self.uses_copy = config.within_cell == "quantized"
         self.rules = CellRules(config.within_cell in ("exact", "quantized"), config.exclude_target,
                                config.share_draws_by == "window")
         uses_unigram = config.within_cell == "unigram"
         self.traits = replace(self.traits, uses_counts=uses_unigram)
-        weights = unigram_masses(problem, config.exponent, "subsampled") if uses_unigram else torch.ones(v).double()
+        weights = unigram_masses(problem, config.exponent, "subsampled") if uses_unigram \
+            else torch.ones_like(problem.counts)
         if not (weights > 0).any():
             raise UsageError("negatives.within_cell: unigram needs counts of the candidates; choose another value")
         # A drawn cell must not be empty of weight: uncounted candidates get the smallest nonzero weight.
@@ -173,7 +174,7 @@ class Cells(NegativeSource):
         """Store some queries of the next draw, for summaries that are fitted to queries."""
         if self.traits.fits_to_queries:
             n = min(MAX_RECENT_QUERIES, len(query))
-            rows = torch.linspace(0, len(query) - 1, n, device=query.target.device).round().long()
+            rows = torch.linspace(0, len(query) - 1, n, dtype=torch.float32, device=query.target.device).round().long()
             self.recent_queries = inner_product.query_vectors(query.rows(rows), view).detach()
 
     def _recluster(self, view: ModelView) -> None:

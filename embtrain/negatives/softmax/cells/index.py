@@ -35,7 +35,7 @@ class CellIndex:
         rank = torch.arange(v, device=device) - (count.cumsum(0) - count)[run]
         cell = torch.unique_consecutive(run * v + rank // max_size, return_inverse=True)[1]
         self.order, self.start = order, torch.cat([cell.new_zeros(1), torch.bincount(cell).cumsum(0)])
-        self.log_size = (self.start[1:] - self.start[:-1]).log()
+        self.log_size = (self.start[1:] - self.start[:-1]).float().log()
         self.n_cells = len(self.log_size)
         self.cell, self.place = torch.empty_like(cell), torch.empty_like(order)
         self.cell[order], self.place[order] = cell, torch.arange(v, device=device)

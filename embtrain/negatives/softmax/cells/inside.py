@@ -183,7 +183,7 @@ class ScoresInside:
         order = torch.argsort(line, stable=True)
         for begin in range(0, len(pairs), step):
             part = slice(begin, min(len(pairs), begin + step))
-            low, high = torch.searchsorted(line[order], torch.tensor([part.start, part.stop], device=line.device))
+            low, high = torch.searchsorted(line[order], line.new_tensor([part.start, part.stop]))
             score = queries.h.new_full((part.stop - part.start, int(size[part].max())), -torch.inf)
             distinct, count = torch.unique_consecutive(cells[part], return_counts=True)
             h = queries.h[row_query[part]]                                                                # (P, D)

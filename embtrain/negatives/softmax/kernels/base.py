@@ -90,7 +90,7 @@ class KernelSource(NegativeSource):
         self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
                               iid=config.total_weight in (None, config.k),                # else weights are not 1
                               uses_counts=config.prior_exponent > 0 or config.leaf_order == "frequency")
-        order = torch.arange(problem.n_candidates)
+        order = torch.arange(problem.n_candidates, device="cpu")
         if config.leaf_order == "frequency":
             order = torch.argsort(problem.counts.cpu(), descending=True, stable=True)
         prior = prior_weights(problem.counts.double().cpu(), config.prior_exponent)[order]

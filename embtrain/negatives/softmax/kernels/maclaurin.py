@@ -27,14 +27,14 @@ class MaclaurinMap(ExponentialMap):
     def __init__(self, config: ExponentialConfig, dim: int, random: torch.Generator, device: str):
         super().__init__(config)
         self.width = n = config.features
-        toss = torch.rand(n, generator=random, dtype=torch.float64)
+        toss = torch.rand(n, generator=random, dtype=torch.float64, device="cpu")
         degree = (-toss.clamp(min=1e-12).log2()).floor().long().sort(descending=True).values   # (D,) N, largest first
-        signs = 2 * torch.randint(0, 2, (int(degree.sum()), dim), generator=random) - 1
+        signs = 2 * torch.randint(0, 2, (int(degree.sum()), dim), generator=random, device="cpu") - 1
         self.load({"degree": degree.to(device), "signs": signs.to(device, torch.int8)})
 
     def encode_classes(self, y: Tensor) -> Tensor:
         degree = self.degree
-        log_scale = ((degree + 1) * math.log(2) - torch.lgamma(degree.double() + 1) - math.log(len(degree))) / 2
+        log_scale = ((degree + 1).float() * math.log(2) - torch.lgamma(degree.double() + 1) - math.log(len(degree))) / 2
         out = log_scale.exp().to(y.dtype).expand(len(y), -1).contiguous()                      # (n, D)
         for m, signs in zip(self.factors, self.signs.to(y.dtype).split(self.factors), strict=True):
             out[:, :m] *= y @ signs.T

@@ -28,12 +28,12 @@ class RandomDirections:
         if kind == "structured":
             self.padded_dim = 1 << (dim - 1).bit_length()
             blocks = math.ceil(n / self.padded_dim)
-            signs = torch.randint(0, 2, (3, blocks, self.padded_dim), generator=random)
+            signs = torch.randint(0, 2, (3, blocks, self.padded_dim), generator=random, device="cpu")
             w = (2 * signs - 1).float()                                      # (3, blocks, d') signs
         elif kind == "orthogonal":
             w = orthogonal(n, dim, random)                                  # (D, d)
         else:
-            w = torch.randn(n, dim, generator=random)
+            w = torch.randn(n, dim, generator=random, dtype=torch.float32, device="cpu")
         self.w = w.to(device)
 
     def project(self, x: Tensor) -> Tensor:
@@ -55,10 +55,10 @@ class RandomDirections:
 def orthogonal(n: int, dim: int, random: torch.Generator) -> Tensor:
     """n directions (n, dim): orthogonal in blocks of `dim`, with χ-distributed lengths."""
     blocks = math.ceil(n / dim)
-    q, r = torch.linalg.qr(torch.randn(blocks, dim, dim, generator=random, dtype=torch.float64))
+    q, r = torch.linalg.qr(torch.randn(blocks, dim, dim, generator=random, dtype=torch.float64, device="cpu"))
     q = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)                  # makes q uniform (Haar)
-    length = torch.randn(blocks, dim, dim, generator=random, dtype=torch.float64).norm(dim=2, keepdim=True)
-    return (q.mT * length).reshape(-1, dim)[:n].float()
+    w = torch.randn(blocks, dim, dim, generator=random, dtype=torch.float64, device="cpu")
+    return (q.mT * w.norm(dim=2, keepdim=True)).reshape(-1, dim)[:n].float()
 
 
 def hadamard(x: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ class SumTree:
                 f"{', or set negatives.keep_features: false' if keep_features else ''}")
         self.sums = [RowStore(n, width, kind, device) for n in self.nodes]  # S; root first, as in all lists
         self.features = RowStore(self.nodes[-1] * leaf, width, kind, device) if keep_features else None  # π φ(c)
-        priors = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
+        priors = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64, device="cpu")
         priors[:self.n] = prior.cpu()
         p, n = priors.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])
         self.prior, self.count = [p.to(device)], [n.to(device)]                      # P float64, |N| int64
@@ -246,4 +246,4 @@ def _padded(x: Tensor, length: int) -> Tensor:
 
 def _lengths(n: int, leaf: int, places: int) -> Tensor:
     """Number of the n candidates in each block of `leaf`, (places,)."""
-    return (n - leaf * torch.arange(places)).clamp(0, leaf)
+    return (n - leaf * torch.arange(places, device="cpu")).clamp(0, leaf)
