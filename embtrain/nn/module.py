@@ -137,6 +137,7 @@ class SampledLoss(nn.Module):
             return rows.unflatten(output.per_example)
         return output.per_example.mean() if self.reduction == "mean" else output.per_example.sum()
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def log_prob(self, query: Tensor, weight: Weight, ids: Tensor, bias: Tensor | None = None, *,
                  target: Tensor | None = None, context: Tensor | None = None) -> Tensor:
@@ -151,8 +152,7 @@ class SampledLoss(nn.Module):
         rows = make_rows(query, table, zero if target is None else target, context, None, self._spec.context_sizes)
         if len(rows.query) != len(query):
             raise UsageError(f"target: has the shape {rows.shape}; it should be ({len(query)},)")
-        step = self._prepare(rows, table, is_training=False)
-        source = step.source
+        source = (step := self._prepare(rows, table, is_training=False)).source
         if source.traits.density == "none" or type(source).log_prob is NegativeSource.log_prob:
             raise UsageError(f"negatives: {source.name} has no probability of a draw; use another source")
         if target is None and getattr(source.config, "exclude_target", False):

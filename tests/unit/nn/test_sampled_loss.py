@@ -454,6 +454,9 @@ def test_it_works_in_a_compiled_model() -> None:
     problem, loss = Problem(), module()
     compiled = torch.compile(lambda q: loss(2 * q, problem.weight, problem.target), backend="eager")
     assert torch.allclose(compiled(problem.query), module()(2 * problem.query, problem.weight, problem.target))
+    loss, ids = module(), torch.arange(V)
+    log_q = torch.compile(lambda q: loss.log_prob(2 * q, problem.weight, ids), backend="aot_eager")(problem.query)
+    assert torch.equal(log_q, module().log_prob(2 * problem.query, problem.weight, ids))
 
 
 def test_same_seed_same_draws_and_another_seed_others() -> None:
