@@ -8,13 +8,13 @@ D), and multiplies with all rows where no gradient is needed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.scoring import gathered_dot, table_products
@@ -112,9 +112,10 @@ class _Cosines(torch.autograd.Function):
         return s
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         h, table, norm, s = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return _twice_differentiable(lambda h, c: (h @ nn.functional.normalize(c, dim=1).T,), (h, table), (g,))
         scaled, grad_h, grad_c = g / norm, None, None                         # (B, V)
         if ctx.needs_input_grad[0]:
             grad_h = scaled @ table
@@ -130,19 +131,23 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, table: Tensor, ids: Tensor, sparse: bool) -> tuple[Tensor, Tensor]:
-        h, ids = h.contiguous(), ids.contiguous()
-        ctx.save_for_backward(h, table, ids)
+        ids = ids.contiguous()
+        ctx.save_for_backward(h, table, ids)                          # h as it came: its copy would have no gradient
         ctx.sparse = sparse
         ctx.set_materialize_grads(False)
-        s, squared_norm = gathered_dot.products(_array(h), _array(table), _array(ids), torch.get_num_threads())
+        s, squared_norm = gathered_dot.products(_array(h.contiguous()), _array(table), _array(ids),
+                                                torch.get_num_threads())
         return torch.from_numpy(s), torch.from_numpy(squared_norm)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_s: Tensor | None,
-                 grad_n: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
-        table, threads = ctx.saved_tensors[1], torch.get_num_threads()
-        h, c, ids = map(_array, ctx.saved_tensors)
+    def backward(ctx: Any, grad_s: Tensor | None, grad_n: Tensor | None) -> tuple[Tensor | None, ...]:
+        (vector, table, candidates), threads = ctx.saved_tensors, torch.get_num_threads()
+        if torch.is_grad_enabled():
+            def products(h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+                rows = nn.functional.embedding(candidates, c, sparse=ctx.sparse)
+                return torch.bmm(rows, h.unsqueeze(2)).squeeze(2), rows.square().sum(2)
+            return *_twice_differentiable(products, (vector, table), (grad_s, grad_n)), None, None
+        h, c, ids = _array(vector.contiguous()), _array(table), _array(candidates)
         g = np.zeros(ids.shape, np.float32) if grad_s is None else _array(grad_s.contiguous())
         m = None if grad_n is None else _array(grad_n.contiguous())
         grad_h = grad_c = None
@@ -155,6 +160,19 @@ class _Gathered(torch.autograd.Function):
             grad_c = sparse_gradient(rows, values, table.shape, True) if ctx.sparse \
                 else table.new_zeros(table.shape).index_copy_(0, rows, values)
         return grad_h, grad_c, None, None
+
+
+def _twice_differentiable(function: Callable[..., tuple[Tensor, ...]], inputs: tuple[Tensor, ...],
+                          grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
+    """Gradients of a function of PyTorch, None of an input that needs none, with a graph for their own gradients.
+
+    For a backward pass with create_graph=True, as gradient penalties need: it enables gradients, others disable them.
+    """
+    pairs = [(y, g) for y, g in zip(function(*inputs), grads, strict=True) if g is not None]
+    outputs, known = zip(*pairs, strict=True)
+    wanted = [x for x in inputs if x.requires_grad]
+    found = iter(torch.autograd.grad(outputs, wanted, known, create_graph=True, allow_unused=True))
+    return tuple(next(found) if x.requires_grad else None for x in inputs)
 
 
 def _array(x: Tensor) -> np.ndarray:

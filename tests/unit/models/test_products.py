@@ -65,6 +65,27 @@ def test_scores_and_gradients_match_double_precision(name: str, similarity: str,
     assert of_c.isfinite().all() and of_h.isfinite().all()
 
 
+@looped("name", CORES)
+@looped("sparse", [True, False])
+@looped("similarity", ["dot", "cosine"])
+@looped("shared", ["rows of their own", "shared rows", "every row"])
+def test_gradients_are_differentiable(name: str, similarity: str, sparse: bool, shared: str) -> None:
+    """As a penalty of the gradient needs: against torch in double precision. A slice of h is not contiguous."""
+    draw, ids = torch.Generator().manual_seed(4), tables()[2]
+    leaves = torch.randn(B, D + 1, generator=draw), torch.randn(V, D, generator=draw)
+    ids = {"rows of their own": ids, "shared rows": ids[:1], "every row": all_candidates(V, ids.device)}[shared]
+
+    def gradients(dtype: torch.dtype) -> list[Tensor]:
+        h, c = (x.to(dtype, copy=True).requires_grad_() for x in leaves)
+        result = scores(similarity, h[:, :D], c, ids, sparse)
+        of_h, = torch.autograd.grad(result.square().sum(), h, create_graph=True)
+        return [x.to_dense().double() for x in torch.autograd.grad(of_h.square().sum() + result.sum(), [h, c])]
+    with using(name):
+        for found, expected in zip(gradients(torch.float32), gradients(torch.float64), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+
 @needs_core
 def test_core_reads_only_candidates_looked_up_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
     h, c, ids = tables()
