@@ -31,7 +31,7 @@ def table_of(weight: Weight, bias: Tensor | None, sparse: bool, num_classes: int
 
     has_bias: whether scores may have a bias (they may under similarity="dot").
     """
-    table: Any = weight if isinstance(weight, Tensor) else getattr(weight, "weight", weight)
+    table: Any = weight.weight if isinstance(weight, nn.Embedding | nn.Linear) else weight
     float_tensor("weight", table, "a tensor, an nn.Embedding or an nn.Linear")
     if isinstance(weight, nn.Embedding):
         sparse = weight.sparse

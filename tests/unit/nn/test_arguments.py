@@ -99,7 +99,8 @@ NOT_IDS: list[Any] = [IDS.tolist(), IDS.numpy(), 3, IDS.float(), IDS.int(), IDS[
 @looped("name, value", [
     *(("query", value) for value in NOT_FLOATS),
     *(("weight", value) for value in (WEIGHT.numpy(), None, WEIGHT.tolist(), WEIGHT.long(), WEIGHT.bool(),
-                                      WEIGHT.cfloat(), WEIGHT.to_sparse(), nn.Linear, nn.LazyLinear(V), "a")),
+                                      WEIGHT.cfloat(), WEIGHT.to_sparse(), nn.Linear, nn.LazyLinear(V), "a",
+                                      nn.EmbeddingBag(V, D, sparse=True), nn.Bilinear(D, D, V))),
     *(("bias", value) for value in ([0.0] * V, np.zeros(V), torch.zeros(V).cfloat(), 0.0)),
     *(("target", value) for value in (*NOT_IDS, None)), *(("context", value) for value in NOT_IDS),
     *(("candidates", value) for value in NOT_IDS if value is not None), ("candidates", sampled.Candidates(None)),
