@@ -184,7 +184,7 @@ class SampledLoss(nn.Module):
               ) -> tuple[LossInput, LossOutput, Negatives]:
         """Draw or take the negatives, mask, score, and compute the loss."""
         query, source = rows.query, step.source
-        if len(query) < source.traits.min_batch_size:
+        if candidates is None and len(query) < source.traits.min_batch_size:
             raise UsageError(f"query: {len(query)} row; {source.name} uses the other targets of the batch as negatives "
                              "and needs at least two rows")
         reader = for_source(query, self.training)

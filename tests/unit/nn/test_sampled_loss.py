@@ -380,6 +380,15 @@ def test_candidates_of_the_user_replace_the_draw() -> None:
                           rtol=1e-5)
 
 
+@pytest.mark.parametrize("n", [1, B])
+def test_candidates_of_the_user_need_no_draw_of_the_source(n: int) -> None:
+    """A batch of one row, as the last of an epoch can be, has no negatives under in_batch."""
+    problem, own = Problem(), sampled.Candidates(torch.arange(5), torch.zeros(5))
+    first, second = (module(source=source)(problem.query[:n], problem.weight, problem.target[:n], candidates=own)
+                     for source in ("in_batch", "uniform"))
+    assert torch.equal(first, second)
+
+
 def test_the_weight_is_not_a_parameter_of_the_module() -> None:
     problem = Problem()
     loss = module(sampled.NCE, loss_options={"partition": "global"})
