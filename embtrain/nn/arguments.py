@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -45,6 +46,16 @@ def one_of(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
     """Refuse a value that is not one of the choices."""
     if not isinstance(value, str | None) or value not in choices:
         raise UsageError(f"{name}: {value!r}: should be one of {', '.join(map(str, choices))}")
+
+
+def scale_of(scale: Any, similarity: str) -> float:
+    """Return the factor of a cosine. Refuse one that is not a number above 0, or that multiplies other scores."""
+    if not isinstance(scale, int | float) or not 0 < scale < math.inf:
+        raise UsageError(f"scale: {scale!r}: should be a number above 0; to train it, multiply the query by it")
+    if similarity != "cosine" and scale != 1:
+        raise UsageError(f"scale: {scale!r}: multiplies cosines only; set similarity='cosine', or multiply the query "
+                         "by it")
+    return scale
 
 
 def of_type(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:

@@ -10,7 +10,6 @@ a run have the same gradient for the same draws.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
@@ -22,7 +21,7 @@ from embtrain.common.config.arguments import whole_number
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, LossOutput, Negatives, Query
 from embtrain.negatives.base import NegativeSource
-from embtrain.nn.arguments import MAX_SEED, in_arguments, one_of, outside_inference, source_call, truth
+from embtrain.nn.arguments import MAX_SEED, in_arguments, one_of, outside_inference, scale_of, source_call, truth
 from embtrain.nn.candidates import Candidates, as_draw
 from embtrain.nn.rows import (
     BatchPositives,
@@ -40,7 +39,7 @@ from embtrain.nn.rows import (
     table_of,
     without_targets,
 )
-from embtrain.nn.source import StreamCounts, context_sizes_of, fixed_counts, make_loss, spec_of, spec_of_source
+from embtrain.nn.source import StreamCounts, context_sizes_of, fixed_counts, make_loss, samples, spec_of, spec_of_source
 from embtrain.nn.state import VectorFormat, check_fit, check_vectors, from_tensor, load, settings_of, to_tensor
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
@@ -54,7 +53,7 @@ class SampledLoss(nn.Module):
     """A loss of embtrain over negatives of one of its sources.
 
     negatives: name of a source (`embtrain list`), or a source, which has all settings of its own. num_classes: V.
-    num_sampled: negatives per draw; None: 64.
+    num_sampled: negatives per draw; None: 64, or those of a source that does not sample.
     loss: name of a loss; loss_options: its keys. options: keys of the source, e.g. exponent=0.75.
     counts: (V,) how often each class is a target; None: counted during training, from 1 each.
     share: rows with the same negatives: "row", "query" (all targets of a query), "block" or "batch"; None: "batch" if
@@ -87,12 +86,10 @@ class SampledLoss(nn.Module):
         self.num_classes = num_classes = whole_number("num_classes", num_classes, 2)
         one_of("similarity", similarity, ("dot", "cosine"))
         one_of("reduction", reduction, ("mean", "sum", "none"))
-        if not isinstance(scale, int | float) or not 0 < scale < math.inf:
-            raise UsageError(f"scale: {scale!r}: should be a number above 0; to train it, multiply the query by it")
         seed, self.refresh = whole_number("seed", seed, 0, MAX_SEED), whole_number("refresh", refresh)
         self.sparse, self._frozen, self.reduction = truth("sparse", sparse), truth("frozen", frozen), reduction
         self.ignore_index = None if ignore_index is None else whole_number("ignore_index", ignore_index, None)
-        self._similarity, self._scale = similarity, scale if similarity == "cosine" else 1.0
+        self._similarity, self._scale = similarity, scale_of(scale, similarity)
         if isinstance(negatives, NegativeSource):
             own = {"num_sampled": num_sampled, "counts": counts, "share": share, "filter": filter,
                    "num_contexts": num_contexts, **options}
@@ -100,9 +97,8 @@ class SampledLoss(nn.Module):
             self._given: NegativeSource | None = negatives
             self._counts: Tensor | None = negatives.problem.counts                    # (V,)
         else:
-            self._spec = spec_of(negatives, 64 if num_sampled is None else num_sampled, options, share,
-                                 self.default_filter if filter is None else filter, seed,
-                                 context_sizes_of(num_contexts))
+            self._spec = spec_of(negatives, num_sampled, options, share, self.default_filter if filter is None
+                                 else filter, seed, context_sizes_of(num_contexts))
             self._given, self._counts = None, None if counts is None else fixed_counts(counts, num_classes)
         self._stream = StreamCounts(num_classes) if self._counts is None and self._given is None else None
         known = torch.ones(num_classes, dtype=torch.float64, device="cpu") if self._counts is None else self._counts
@@ -270,7 +266,8 @@ class SampledLoss(nn.Module):
     # -- state ----------------------------------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        return f"{self._spec.source_class.name}, num_classes={self.num_classes}, num_sampled={self._spec.config.k}"
+        k = f", num_sampled={self._spec.config.k}" if samples(self._spec.source_class) else ""
+        return f"{self._spec.source_class.name}, num_classes={self.num_classes}{k}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have the source's state in place of a built source, which can hold pointers."""

@@ -27,6 +27,7 @@ from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.nn.arguments import dense_tensor, in_arguments, of_type, one_of, type_of
 
+DEFAULT_K = 64  # negatives per draw
 FIRST_REBUILD = 1024  # counted targets before the first rebuild
 # Values of `share` and of the key that they set; None: chosen by the source
 SHARES: dict[str | None, str | None] = {"row": "row", "query": "window", "block": "block", "batch": "batch", None: None}
@@ -55,17 +56,21 @@ class SourceSpec:
                            sizes if sizes and len(sizes) > 1 else None, dim=dim, seed=self.seed, device=str(device))
 
 
-def spec_of(name: str, num_sampled: int, options: Mapping[str, Any], share: str | None, mask: str, seed: int,
+def spec_of(name: str, num_sampled: int | None, options: Mapping[str, Any], share: str | None, mask: str, seed: int,
             context_sizes: tuple[int, ...] | None) -> SourceSpec:
     """Validate the settings of a source. Raises UsageError for an unknown name, key or value.
 
+    num_sampled: negatives per draw; None: DEFAULT_K. Refused for a source that does not sample.
     share: rows that share a draw; None: all rows, if the source can, and one row if it learns or cannot.
     """
     of_type("negatives", name, str, "the name of a source, or a source")
     one_of("share", share, tuple(SHARES))
     with in_arguments():
         found = negatives.find(name)
-    tree = {"source": name, "k": num_sampled, "filter": mask, **options}
+    if num_sampled is not None and not samples(found):
+        reason = "takes all classes as negatives" if found.traits.exhaustive else "draws no negatives"
+        raise UsageError(f"num_sampled: {num_sampled}: {name} {reason}; leave the argument out")
+    tree = {"source": name, "k": DEFAULT_K if num_sampled is None else num_sampled, "filter": mask, **options}
     if "share_draws_by" in options or "k" in options or "source" in options:
         raise UsageError("options: source, k and share_draws_by are set by the arguments negatives, num_sampled and "
                          "share")
@@ -127,6 +132,11 @@ def context_sizes_of(num_contexts: int | Sequence[int] | None) -> tuple[int, ...
     with contextlib.suppress(TypeError):                                   # a number is not iterable
         columns = list(num_contexts) or columns  # type: ignore[arg-type]
     return tuple(whole_number("num_contexts", size, 1) for size in columns)
+
+
+def samples(source: type[NegativeSource]) -> bool:
+    """Whether a source draws some of the classes, as many as `num_sampled` sets."""
+    return bool(source.traits.components) and not source.traits.exhaustive
 
 
 def _shares_by_default(source: type[NegativeSource]) -> bool:

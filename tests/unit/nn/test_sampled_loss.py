@@ -35,6 +35,7 @@ from embtrain.train.state import serialize
 V, D, B, T, K = 60, 8, 24, 3, 12
 COUNTS = torch.arange(1, V + 1, dtype=torch.float64)
 ONE_VECTOR = ("synthetic_difference", "synthetic_projection")          # one negative for each row
+UNSAMPLED = ("every", "none")
 LISTED = ("candidates", "reflexive", "typed")                          # their lists come from a run's data
 CONDITIONED = ("ace", "kbgan", "nscaching")                            # on the ids of the context
 NEEDS_COUNTS = ("ace", "memory")     # they learn in the order of the counts
@@ -59,8 +60,8 @@ class Problem:
 
 
 def module(cls: type[SampledLoss] = sampled.SampledSoftmax, source: str = "unigram", **options: Any) -> SampledLoss:
-    options = {"num_sampled": K, "counts": COUNTS, "num_contexts": B if source in CONDITIONED else None, "seed": 3,
-               **options}
+    options = {"num_sampled": None if source in UNSAMPLED else K, "counts": COUNTS, "seed": 3,
+               "num_contexts": B if source in CONDITIONED else None, **options}
     return cls(source, num_classes=V, **options)
 
 
@@ -139,8 +140,7 @@ def test_loss_and_gradient_are_those_of_the_trainer(source: str, loss: str, mask
     config = found.Config(source=source, k=K, filter=mask, share_draws_by=share)   # type: ignore[arg-type]
     problem, spec = Problem(), ProblemSpec(V, COUNTS, B, dim=D, seed=3)
     try:
-        ours = SampledLoss(source, num_classes=V, num_sampled=K, loss=loss, counts=COUNTS, num_contexts=B, seed=3,
-                           share=share, filter=mask, reduction="sum")              # type: ignore[arg-type]
+        ours = module(SampledLoss, source, loss=loss, num_contexts=B, share=share, filter=mask, reduction="sum")
         value = ours(problem.query, problem.weight, problem.target, context=problem.context)
     except UsageError as error:
         assert "no probabilities" in str(error) or "no probability for the target" in str(error)
@@ -455,7 +455,7 @@ def test_a_copy_goes_on_bitwise(source: str, duplicate: Callable[[SampledLoss], 
         call(loss, seed)
     other = duplicate(loss)
     assert [call(loss, seed) for seed in range(7, 10)] == [call(other, seed) for seed in range(7, 10)]
-    assert f"{source}, num_classes=60, num_sampled=12" in repr(other)
+    assert f"{source}, num_classes=60{'' if source in UNSAMPLED else ', num_sampled=12'}\n" in repr(other)
 
 
 def test_it_works_in_a_compiled_model() -> None:
@@ -505,6 +505,9 @@ def test_same_seed_same_draws_and_another_seed_others() -> None:
     (lambda p: module(source="ace")(p.query, p.weight, p.target), "context: is missing, and this module was made with"),
     (lambda p: module(source="ace")(p.query, p.weight, p.target, context=p.context + 1), "(num_contexts = 24)"),
     (lambda p: module(source="ace")(p.query, p.weight, p.target, context=p.targets), "it should be (24,) of int64"),
+    (lambda p: sampled.Softmax(num_classes=V, num_sampled=5), "num_sampled: 5: every takes all classes as negatives"),
+    (lambda p: module(source="none", num_sampled=5), "num_sampled: 5: none draws no negatives; leave the argument out"),
+    (lambda p: module(scale=20.0), "scale: 20.0: multiplies cosines only; set similarity='cosine', or multiply the"),
     (lambda p: module(num_sampled=0), "num_sampled: should be greater than or equal to 1"),
     (lambda p: module(share="rows"), "share: 'rows': should be one of row, query, block, batch"),
     (lambda p: module(counts=0 * COUNTS), "and not all 0"),
