@@ -88,6 +88,10 @@ def same_device(name: str, value: Tensor, device: torch.device) -> None:
 
 # -- names in messages ------------------------------------------------------------------------------------------------
 
+# Values of `share` and of the key that they set; None: chosen by the source
+SHARES: dict[str | None, str | None] = {"row": "row", "query": "window", "block": "block", "batch": "batch", None: None}
+# Values of a key that have another name as values of its argument, in lines that name the key.
+VALUES = {"negatives.share_draws_by": {key: share for share, key in SHARES.items() if share and key}}
 # Arguments in place of the keys of a run, in the order of their replacement.
 ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "negatives.share_draws_by": "share",
              "embtrain.nn: k:": "num_sampled:", "embtrain.nn: filter:": "filter:", "embtrain.nn: ": "",
@@ -110,7 +114,10 @@ _replaced: ContextVar[dict[str, str] | None] = ContextVar("replaced", default=No
 
 def _rename(line: str, replaced: dict[str, str]) -> str:
     for key, argument in replaced.items():
-        line = line.replace(key, argument)
+        if key in line:
+            for value, name in VALUES.get(key, {}).items():
+                line = line.replace(value, name)
+            line = line.replace(key, argument)
     return line
 
 

@@ -25,12 +25,10 @@ from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.nn.arguments import dense_tensor, in_arguments, of_type, one_of, type_of
+from embtrain.nn.arguments import SHARES, dense_tensor, in_arguments, of_type, one_of, type_of
 
 DEFAULT_K = 64  # negatives per draw
 FIRST_REBUILD = 1024  # counted targets before the first rebuild
-# Values of `share` and of the key that they set; None: chosen by the source
-SHARES: dict[str | None, str | None] = {"row": "row", "query": "window", "block": "block", "batch": "batch", None: None}
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,8 @@ class Ace(NegativeSource):
                              "set fewer")
         if config.share_draws_by == "batch" and config.baseline == "self_critical":
             raise UsageError("negatives.baseline: self_critical needs one candidate for each row that shares a draw, "
-                             "and under negatives.share_draws_by: batch all rows do; use share_draws_by: block, or "
-                             "baseline: leave_one_out")
+                             "and under negatives.share_draws_by: batch all rows do; set negatives.share_draws_by: "
+                             "block, or negatives.baseline: leave_one_out")
         mixes = config.share_draws_by in ("block", "batch")
         self.traits = replace(
             self.traits, learns_per_row=mixes, mixes_queries=mixes,

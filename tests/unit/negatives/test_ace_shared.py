@@ -321,7 +321,7 @@ def test_resume_between_steps_is_bitwise(share: str) -> None:
 
 def test_row_probe_of_a_shared_draw_is_rejected() -> None:
     with pytest.raises(UsageError, match=r"negatives\.baseline: self_critical needs one candidate .* "
-                                         r"share_draws_by: block"):
+                                         r"negatives\.share_draws_by: block"):
         build_source(share_draws_by="batch", baseline="self_critical")
 
 

@@ -250,6 +250,24 @@ def test_a_state_that_the_source_cannot_load_is_refused(source: str, entry: Mapp
 
 # -- names in messages ------------------------------------------------------------------------------------------------
 
+SHARES = ("row", "query", "block", "batch")
+
+
+@looped("source", [name for name in negatives.names() if name not in ("none", "candidates", "reflexive", "typed")])
+@looped("share", SHARES)
+def test_a_refused_share_names_values_of_the_argument(source: str, share: str) -> None:
+    one = source.startswith("synthetic")
+    options = {"loss": "margin", "frozen": True, "similarity": "cosine"} if one else {}
+    try:
+        make(source, share=share, num_sampled=1 if one else None if source == "every" else 5, **options)(
+            QUERY, nn.functional.normalize(WEIGHT, dim=1), IDS, context=IDS)
+    except UsageError as error:
+        line, = error.args
+        assert "share" in line and "window" not in line and "draws_by" not in line.replace("inner.share_draws_by", "")
+        if " is not possible; use " in line:
+            assert f"'{share}' is not possible" in line and set(line.rpartition(" use ")[2].split(" or ")) < {*SHARES}
+
+
 @looped("candidates", [torch.arange(3), torch.zeros(V, dtype=torch.int64)])
 def test_the_softmax_names_its_candidates(candidates: Tensor) -> None:
     line = refusal(lambda: sampled.Softmax(num_classes=V)(QUERY, WEIGHT, IDS, candidates=candidates))
