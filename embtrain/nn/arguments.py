@@ -103,6 +103,11 @@ ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "neg
              "model.name: table scores by": "this module's similarity is", "model.dim: 1": "weight: 1 column",
              "conditions on context ids, but this model's contexts have none; choose another source":
              "learns a distribution for each context; pass num_contexts= here and context= in the call",
+             "there are no lists of candidates for these data; choose another source":
+             "draws from lists that a run alone has; choose another source, and pass negatives of your own as "
+             "candidates= in the call",
+             "needs contexts that are ids, but this model has none; set":
+             "needs one context id for each query; pass num_contexts=, one number, and context= in the call, or set",
              "lower train.lr, or set train.clip": "lower the learning rate, or clip the gradient",
              "lower train.lr": "lower the learning rate"}
 # The same for a call with candidates of the user, which a loss describes as a draw.

@@ -56,10 +56,10 @@ class ListedSource(NegativeSource):
 
     def __init__(self, config: ListedConfig, problem: ProblemSpec):
         super().__init__(config, problem)
-        sizes = context_sizes_of(problem, self.name)
         if problem.lists is None:
             raise UsageError(f"negatives.source: {self.name}: there are no lists of candidates for these data; choose "
                              "another source")
+        sizes = context_sizes_of(problem, self.name)
         fallback = build_nested(config.fallback, "fallback", config.k, problem)
         if not isinstance(fallback, StaticSource) or not fallback.config.replacement:
             raise UsageError(f"negatives.fallback.source: {fallback.name} with these settings does not draw from one "

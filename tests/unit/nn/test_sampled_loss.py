@@ -502,6 +502,12 @@ def test_same_seed_same_draws_and_another_seed_others() -> None:
     (lambda p: module(sampled.NegativeSampling)(p.query, p.weight, p.target, candidates=p.target + V), "candidates: "),
     (lambda p: module(sampled.NegativeSampling)(p.query, p.weight, p.target, candidates=p.targets[1:]), "(24, K)"),
     (lambda p: module(source="ace", num_contexts=None)(p.query, p.weight, p.target), "pass num_contexts= here and"),
+    *((lambda p, source=source, n=n: module(source=source, num_contexts=n)(p.query, p.weight, p.target, context=n and
+       p.context), f"negatives: {source}: draws from lists that a run alone has; choose another source, and pass")
+      for source in LISTED for n in (None, B)),
+    *((lambda p, n=n: module(sampled.NCE, num_contexts=n, loss_options={"partition": "context"}),
+       "context needs one context id for each query; pass num_contexts=, one number, and context= in the call, or set")
+      for n in (None, (B, 2))),
     (lambda p: module(source="ace")(p.query, p.weight, p.target), "context: is missing, and this module was made with"),
     (lambda p: module(source="ace")(p.query, p.weight, p.target, context=p.context + 1), "(num_contexts = 24)"),
     (lambda p: module(source="ace")(p.query, p.weight, p.target, context=p.targets), "it should be (24,) of int64"),
