@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -114,10 +114,10 @@ ARGUMENTS = {"negatives.source": "negatives", "negatives.k": "num_sampled", "neg
 OF_CANDIDATES = {"loss.name: softmax needs all": "candidates: softmax needs all", "set negatives.source: every":
                  "leave the argument out", "as negatives, but the source drew": "once each, not"}
 
-_replaced: ContextVar[dict[str, str] | None] = ContextVar("replaced", default=None)  # by in_arguments; None: outside
+_replaced: ContextVar[Mapping[str, str] | None] = ContextVar("replaced", default=None)  # by in_arguments; None: outside
 
 
-def _rename(line: str, replaced: dict[str, str]) -> str:
+def _rename(line: str, replaced: Mapping[str, str]) -> str:
     for key, argument in replaced.items():
         if key in line:
             for value, name in VALUES.get(key, {}).items():
@@ -127,9 +127,9 @@ def _rename(line: str, replaced: dict[str, str]) -> str:
 
 
 @contextlib.contextmanager
-def in_arguments(*, has_candidates: bool = False) -> Iterator[None]:
+def in_arguments(arguments: Mapping[str, str] = ARGUMENTS, *, has_candidates: bool = False) -> Iterator[None]:
     """Name arguments instead of the keys of a run in the lines of a UsageError and in the warnings of sources."""
-    replaced = OF_CANDIDATES | ARGUMENTS if has_candidates else ARGUMENTS
+    replaced = {**OF_CANDIDATES, **arguments} if has_candidates else arguments
     token = _replaced.set(replaced)
     try:
         yield

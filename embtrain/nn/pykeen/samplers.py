@@ -20,13 +20,18 @@ from embtrain.common.config.arguments import whole_number
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives import base as negatives
-from embtrain.nn.arguments import MAX_SEED
+from embtrain.nn.arguments import MAX_SEED, in_arguments
 from embtrain.nn.pykeen.queries import PykeenQueries, Side, check_triples
 from embtrain.nn.pykeen.view import Connection, PykeenView
 from embtrain.train.engines.draws import costs_for_source
 
 # Keys of a source that have another name in PyKEEN.
 RENAMED = {"k": "num_negs_per_pos", "filter": "filtered=True", "source": "negative_sampler"}
+# Arguments of PyKEEN in place of the keys of a run, in the order of their replacement.
+ARGUMENTS = {**{f"negatives.{key}": argument for key, argument in RENAMED.items()},
+             **{f"did you mean '{key}'?": f"did you mean {argument}?" for key, argument in RENAMED.items()},
+             "num_negs_per_pos: k:": "num_negs_per_pos:", "keys here: source, k, filter, ": "keys here: ",
+             "negatives.": "negative_sampler_kwargs: "}
 
 
 class TripleDraw(NamedTuple):
@@ -80,7 +85,8 @@ class EmbtrainNegativeSampler(NegativeSampler):
             seed = int(torch.randint(1 << 31, (1,), generator=torch.default_generator, device="cpu"))
         seed = whole_number("negative_sampler_kwargs: seed", seed, 0, MAX_SEED)
         self.queries = PykeenQueries(mapped_triples.cpu().numpy(), self.num_entities, self.num_relations, side, seed)
-        self.source: negatives.NegativeSource = source(config, self.queries.problem_spec())
+        with in_arguments(ARGUMENTS):
+            self.source: negatives.NegativeSource = source(config, self.queries.problem_spec())
         self.view = PykeenView(self.name, self.num_entities, self.queries, connection)
         self.last: TripleDraw | None = None
         self.has_started = self.has_worker_seed = False
@@ -95,7 +101,8 @@ class EmbtrainNegativeSampler(NegativeSampler):
         layers = [Layer(self.strategy, {**tree["negatives"], **self.overrides}),
                   Layer("negative_sampler_kwargs", dict(settings)),
                   Layer("num_negs_per_pos", {"k": self.num_negs_per_pos, "filter": "none"})]
-        return source, build(source.Config, layers, "negatives"), tree.get("triples", {}).get("slot")
+        with in_arguments(ARGUMENTS):
+            return source, build(source.Config, layers, "negatives"), tree.get("triples", {}).get("slot")
 
     def connect(self, connection: Connection) -> None:
         """Use the model of a training loop."""
@@ -128,7 +135,8 @@ class EmbtrainNegativeSampler(NegativeSampler):
                              "training_kwargs=dict(callbacks='embtrain')")
         self._start()
         query = self.queries.queries(positive_batch.reshape(-1, 3).cpu())
-        drawn = self.source.draw(query, self.num_negs_per_pos, self.view)
+        with in_arguments(ARGUMENTS):
+            drawn = self.source.draw(query, self.num_negs_per_pos, self.view)
         ids = drawn.per_row(drawn.ids, len(query))
         assert ids is not None
         weight = drawn.per_row(drawn.weight, len(query))
@@ -155,7 +163,8 @@ class EmbtrainNegativeSampler(NegativeSampler):
     def start_epoch(self) -> None:
         """Start an epoch of the source."""
         self.has_started = True
-        self.source.on_epoch_start(self.view)
+        with in_arguments(ARGUMENTS):
+            self.source.on_epoch_start(self.view)
 
     def probes(self) -> Tensor | None:
         """Return the scores (B, P) of the last draw's probes, which PyKEEN does not score; None if there are none."""
@@ -173,7 +182,8 @@ class EmbtrainNegativeSampler(NegativeSampler):
             every_cost[:, ~is_trained] = probe_cost
         if mask is not None:
             drawn = replace(drawn, false_negatives=torch.stack((~mask).nonzero(as_tuple=True)))
-        return self.source.learn(query, drawn, costs_for_source(self.source, every_cost, drawn))
+        with in_arguments(ARGUMENTS):
+            return self.source.learn(query, drawn, costs_for_source(self.source, every_cost, drawn))
 
 
 class EmbtrainBernoulliNegativeSampler(EmbtrainNegativeSampler):
