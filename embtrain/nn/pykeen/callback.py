@@ -2,7 +2,8 @@
 
 PyKEEN's loop passes no scores to callbacks. The callback therefore reads them at the loss: during each batch it shadows
 the method `process_slcwa_scores` of the one loss object, stores the scores that the loop computed, and calls the
-method. Nothing is scored twice.
+method. Nothing is scored twice. No callback runs after an exception or an interrupt in a batch, so the epoch of the
+loop is wrapped, and restores the loss in any case.
 """
 
 from __future__ import annotations
@@ -53,12 +54,20 @@ class EmbtrainTrainingCallback(TrainingCallback):
         if not isinstance(training_loop, SLCWATrainingLoop) or not issubclass(kind, EmbtrainNegativeSampler):
             raise UsageError("callbacks: embtrain: needs training_loop='sLCWA' and one of embtrain's negative "
                              "samplers; set negative_sampler, or remove the callback")
+        training_loop._train_epoch = self._train_epoch
         self.connection = Connection(training_loop)
         if isinstance(hint, NegativeSampler):
             hint.connect(self.connection)
         else:
             kwargs = training_loop.negative_sampler_kwargs or {}
             training_loop.negative_sampler_kwargs = {**kwargs, "connection": self.connection}
+
+    def _train_epoch(self, *args: Any, **kwargs: Any) -> Any:
+        """Train an epoch with the method of the loop, and restore the loss, also if a batch fails."""
+        try:
+            return type(self.training_loop)._train_epoch(self.training_loop, *args, **kwargs)
+        finally:
+            self.loss.__dict__.pop("process_slcwa_scores", None)
 
     def pre_batch(self, **kwargs: Any) -> None:
         """Begin to read scores at the loss. Raises UsageError if another process drew the batch."""

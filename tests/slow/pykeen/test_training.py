@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,29 @@ def test_the_model_of_a_stopped_run_can_be_saved(tmp_path: Path) -> None:
     assert len(result.losses) < 5
     result.save_to_directory(tmp_path)
     assert (tmp_path / "trained_model.pkl").stat().st_size > 0
+
+
+@pytest.mark.parametrize("moment", ["score_hrt", "on_batch"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, torch.OutOfMemoryError])
+def test_a_batch_that_fails_restores_the_loss(moment: str, error: type[BaseException],
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model can be saved, and later training with another sampler stores no scores."""
+    def fail(*args: Any, **kwargs: Any) -> None:
+        assert "process_slcwa_scores" in vars(model.loss)
+        raise error
+
+    model = TransE(triples_factory=TRAINING, embedding_dim=8, random_seed=1)
+    ours, other = EmbtrainTrainingCallback(), TrainingCallback()
+    loop, again = (SLCWATrainingLoop(model=model, triples_factory=TRAINING, negative_sampler=sampler,
+                                     automatic_memory_optimization=False) for sampler in (SAMPLERS[3], "basic"))
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(*((model, "score_hrt") if moment == "score_hrt" else (other, "on_batch")), fail)
+        loop.train(TRAINING, num_epochs=1, batch_size=256, use_tqdm=False, callbacks=[ours, other])
+    torch.save(model, io.BytesIO())
+    n_stored = len(ours.scores)
+    for trained, callbacks in (again, None), (loop, EmbtrainTrainingCallback):
+        trained.train(TRAINING, num_epochs=1, batch_size=256, use_tqdm=False, callbacks=callbacks)
+        assert len(ours.scores) == n_stored and "process_slcwa_scores" not in vars(model.loss)
 
 
 def test_an_instance_and_a_class_are_accepted() -> None:
