@@ -278,7 +278,7 @@ class SampledLoss(nn.Module):
         return self._pending if self.source is None or self._pending is not None else self.source.state_dict()
 
     def get_extra_state(self) -> Tensor:
-        """State of the source and of the counts as one tensor (n,) uint8, which every way of saving accepts."""
+        """State of the source and of the counts as one tensor (n,) uint8. n grows when the source is built."""
         return to_tensor({
             "negatives": self._spec.source_class.name, "classes": self.num_classes, "settings": settings_of(self._spec),
             "contexts": self._spec.context_sizes, "source": self._source_state(), "calls": self._n_calls,

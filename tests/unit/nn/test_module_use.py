@@ -7,11 +7,13 @@ import io
 import itertools
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
+import torch.distributed.checkpoint as checkpoint
 from helpers.looped import looped
 from torch import Tensor, nn
 
@@ -349,6 +351,22 @@ def test_a_state_is_made_of_tensors(save: Callable[[dict[str, Tensor]], dict[str
     loss(query, weight, target, context=target).backward()
     other.load_state_dict(save(loss.state_dict()))
     assert torch.equal(loss(query, weight, target, context=target), other(query, weight, target, context=target))
+
+
+@pytest.mark.filterwarnings("ignore")                                      # of a checkpoint by one process
+@pytest.mark.parametrize("source", ["unigram", "cluster"])
+def test_a_distributed_checkpoint_loads_into_a_state_of_the_saved_size(source: str, tmp_path: Path, query: Tensor,
+                                                                       weight: Tensor, target: Tensor) -> None:
+    """As docs/guide/modules/index.md describes it: the state of a new module has another size."""
+    loss, new = (sampled.SampledSoftmax(source, num_classes=V, num_sampled=5) for _ in range(2))
+    loss(query, weight, target)
+    checkpoint.save(loss.state_dict(), checkpoint_id=tmp_path, no_dist=True)
+    saved: dict[str, Any] = checkpoint.FileSystemReader(tmp_path).read_metadata().state_dict_metadata
+    state = {key: torch.empty(saved[key].size, dtype=torch.uint8) for key in new.state_dict()}
+    assert state["_extra_state"].shape != new.state_dict()["_extra_state"].shape
+    checkpoint.load(state, checkpoint_id=tmp_path, no_dist=True)
+    new.load_state_dict(state)
+    assert torch.equal(loss(query, weight, target), new(query, weight, target))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x05" + bytes(7) + b"{", b"\xff" * 30, b"\x02" + bytes(7) + b"[]"])
