@@ -17,6 +17,7 @@ from embtrain import cli
 from embtrain.common import progress
 from embtrain.common.errors import Stopped
 from embtrain.experiment.comparison import workers
+from embtrain.experiment.run.started import has_trained
 
 WORDS = [a + b + c for a in "bdfk" for b in "aeiou" for c in "lmn"]
 
@@ -38,7 +39,7 @@ def replace_processes(patch: pytest.MonkeyPatch, process: Any) -> None:
 
 
 class Here:
-    """Replaces the process of a cell: runs its command line in this process. `log`: the commands, in order."""
+    """Replaces the process of a cell: runs its command line in this process. `log`: `fit NAME` or `resume NAME`."""
 
     log: ClassVar[list[str]] = []
     stop_at: int | None = None  # index of the cell before which the comparison is stopped
@@ -47,10 +48,11 @@ class Here:
 
     def __init__(self, words: list[str], stderr: Any, pass_fds: list[int], **how: Any):
         assert words[1:4] == ["-P", "-m", "embtrain"] and words[-1] == "--quiet" and pass_fds
-        name = Path(words[5] if words[4] == "resume" else words[words.index("--out") + 1]).name
+        assert words[4] == "resume"
+        name = Path(words[5]).name
         if len(self.log) == self.stop_at:
             raise Stopped(15)
-        self.log.append(f"{words[4]} {name}")
+        self.log.append(f"{'resume' if has_trained(Path(words[5])) else 'fit'} {name}")
         self.returncode = self.fail_code
         if name != self.fail:
             with pytest.MonkeyPatch.context() as patch:

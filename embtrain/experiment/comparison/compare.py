@@ -83,6 +83,7 @@ class Comparison:
                           *map(terminal.plain, [*self.verdict, *results.warnings(record)])])
 
 
+@run_settings.strategies_read_once()
 def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,
             budget: float | None = None, sharing: Alone | Sharing = ALONE) -> Comparison:
     """Run the cells that are not finished, then score them and report. Called again on its folder, it continues.
@@ -259,16 +260,11 @@ def _extreme_trials(grid: Grid, folder: Path, first: Settings) -> dict[str, Cell
 def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder: Path,
           flag_names: Mapping[str, str] | None = None, is_tuned: bool = True) -> Cell:
     """Build one cell. flag_names: names of settings in error messages. is_tuned: False before a requested search."""
-    options = ["--negatives", kind.strategy, "--model", kind.model, "--seed", str(seed)]
-    options += ["--corpus", grid.corpus] if grid.corpus is not None else []
-    options += ["--loss", kind.loss] if kind.loss is not None else []
-    options += [word for text in sets for word in ("--set", text)]
     settings = run_settings.resolve(kind.strategy, kind.model, grid.corpus, kind.loss, None, sets, seed,
                                     flag_names={**grid.flag_names(label, kind), **(flag_names or {})},
                                     check_rates=is_tuned)
     name = f"{label}-seed{seed}"
-    return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
-                tuple(options))
+    return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings)
 
 
 def _report(folder: Path, grid: Grid, cells: Sequence[Cell], store_grid: Callable[[], None] = lambda: None

@@ -1,7 +1,8 @@
 """Worker processes that train the cells of a comparison: ordinary runs, several at a time, one process each.
 
-Finished cells are skipped, interrupted ones are resumed, failures are recorded and the others continue. Cells run in
-the order of their seeds, so that an interrupted comparison has complete seeds.
+A process reads the settings that the comparison resolved from config.yaml of its run, not the strategy file, which
+may change meanwhile or have another relative path there. Finished cells are skipped, failures are recorded and the
+others continue. Cells run in the order of their seeds, so that an interrupted comparison has complete seeds.
 
 Two file locks prevent concurrent training after a crash: one on the folder marks a running comparison, one on
 `cells`, inherited by the cells' processes, marks a running cell. On Linux a cell stops with a checkpoint when
@@ -28,9 +29,11 @@ from types import MappingProxyType
 from typing import IO
 
 from embtrain.common import progress, terminal
+from embtrain.common.config import dump
 from embtrain.common.errors import is_crash
-from embtrain.common.files import as_argument, lock_folder, open_folder, try_lock, write_json
+from embtrain.common.files import as_argument, lock_folder, open_folder, try_lock, write_json, write_text
 from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.started import has_trained
 from embtrain.report.format import duration
 from embtrain.train.group import launch
 from embtrain.train.state.signals import Stop
@@ -53,7 +56,6 @@ class Cell:
     seed: int
     folder: Path
     settings: Settings
-    options: tuple[str, ...]  # of `embtrain fit`
     # downstream runs that score it (downstream.py), and their limits in CPU seconds
     downstream_limits: Mapping[Path, float | None] = field(default_factory=dict)
     start: Path | None = None  # the run of the comparison that it starts from
@@ -151,18 +153,16 @@ class CellProcess:
     """A running cell. variables: further environment variables."""
 
     def __init__(self, cell: Cell, threads: int, lock: int, variables: Mapping[str, str] = MappingProxyType({})):
-        begun = (cell.folder / "config.yaml").exists()
-        # Own session, so that Ctrl-C reaches the worker once, through `send_once`.
-        args = (["resume", as_argument(cell.folder)] if begun else
-                ["fit", *cell.options, "--threads", str(threads), "--out", as_argument(cell.folder)])
+        if not has_trained(cell.folder):
+            write_text(cell.folder / "config.yaml", dump(cell.settings.with_train(threads=threads)))
         self.cell, self.is_signalled = cell, False
         self.errors: IO[bytes] = tempfile.TemporaryFile()
-        try:
+        try:    # own session, so that Ctrl-C reaches the worker once, through `send_once`
             self.child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "embtrain", *args, "--quiet"], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=self.errors, pass_fds=[lock],
-                env={**launch.child_environment(threads), **variables},
-                start_new_session=True, preexec_fn=_stop_with_parent())  # noqa: PLW1509  it only makes a system call
+                [sys.executable, "-P", "-m", "embtrain", "resume", as_argument(cell.folder), "--quiet"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors, pass_fds=[lock],
+                env={**launch.child_environment(threads), **variables}, start_new_session=True,
+                preexec_fn=_stop_with_parent())  # noqa: PLW1509  it only makes a system call
         except BaseException:
             self.errors.close()
             raise

@@ -165,10 +165,7 @@ class Run:
 def fit(settings: Settings, out: Path | None = None) -> Run:
     """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, numbered if it exists."""
     folder = new_folder(settings, out)
-    check(settings)
-    components.choose_device(settings.train.device)
-    threads = components.use_threads(settings.train.threads)
-    parts = components.build_for_training(settings, tasks.read(settings), folder)
+    parts, threads = _build(settings, folder)
     print_line(parts.task.describe_files())
     folder = out or files.claim_folder(folder)
     with locked(folder), resumable(folder):
@@ -179,12 +176,17 @@ def fit(settings: Settings, out: Path | None = None) -> Run:
         return train_and_report(folder, settings, parts, fresh=True)
 
 
-def train_in_memory(settings: Settings, folder: Path) -> Components:
-    """Train and return the components; `folder` gets checkpoints and curves, but no scores or report."""
+def _build(settings: Settings, folder: Path) -> tuple[Components, int]:
+    """Check the settings of a run that begins; return its components and its thread count."""
     check(settings)
     components.choose_device(settings.train.device)
-    components.use_threads(settings.train.threads)
-    parts = components.build_for_training(settings, tasks.read(settings), folder)
+    threads = components.use_threads(settings.train.threads)
+    return components.build_for_training(settings, tasks.read(settings), folder), threads
+
+
+def train_in_memory(settings: Settings, folder: Path) -> Components:
+    """Train and return the components; `folder` gets checkpoints and curves, but no scores or report."""
+    parts, _ = _build(settings, folder)
     trainers.start_from_vectors(folder, settings, parts)
     trainer = trainers.build(folder, parts)
     trainers.continue_parent(folder, settings, parts, trainer)
@@ -194,14 +196,15 @@ def train_in_memory(settings: Settings, folder: Path) -> Components:
 
 
 def resume(folder: Path) -> Run:
-    """Continue an interrupted run; start again if it was killed before its first checkpoint."""
+    """Continue an interrupted run; begin one that has only settings, or was killed before its first checkpoint."""
     settings = run_settings.from_run(folder)     # raises before the lock if it is not a run folder
     with locked(folder), resumable(folder):
-        settings, parts, has_started, threads = reopen(folder, settings)
-        if not has_started:
-            write_identity(folder, parts, threads)
-            trainers.start_from_vectors(folder, settings, parts)
-        return train_and_report(folder, settings, parts, fresh=not has_started)
+        if has_trained(folder):
+            return train_and_report(folder, *reopen(folder, settings), fresh=False)
+        parts, threads = _build(settings, folder)
+        trainers.start_from_vectors(folder, settings, parts)
+        write_identity(folder, parts, threads)
+        return train_and_report(folder, settings, parts, fresh=True)
 
 
 def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
@@ -210,25 +213,24 @@ def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
     The run folder is left unchanged, because another process may be training the run. DataError if nothing was trained
     yet. sets: overrides of evaluation keys.
     """
-    settings, parts, has_started, _ = reopen(folder, run_settings.from_run(folder, sets))
-    if not has_started:
+    settings = run_settings.from_run(folder, sets)
+    if not has_trained(folder):
         raise DataError(f"{folder}: has not been trained yet; {files.resume_command(folder)}")
+    settings, parts = reopen(folder, settings)
     stored.restore(folder, settings, parts)
     trainers.warn_of_other_code(folder)
     with tempfile.TemporaryDirectory() as scratch:
         return parts.task.score_run(parts, Path(scratch), {})
 
 
-def reopen(folder: Path, settings: Settings) -> tuple[Settings, Components, bool, int]:
-    """Return the settings and components of an existing run, whether it has trained, and its thread count."""
-    has_started = has_trained(folder)
-    if has_started:
-        settings = restore_engine(folder, settings)
+def reopen(folder: Path, settings: Settings) -> tuple[Settings, Components]:
+    """Return the settings and components of a run that has trained."""
+    settings = restore_engine(folder, settings)
     components.choose_device(settings.train.device, f"{folder / 'config.yaml'}: ")
-    threads, task = components.use_threads(settings.train.threads), tasks.read(settings)
-    if has_started:
-        check_corpus(folder, task)
-    return settings, components.build(settings, task, folder=folder), has_started, threads
+    components.use_threads(settings.train.threads)
+    task = tasks.read(settings)
+    check_corpus(folder, task)
+    return settings, components.build(settings, task, folder=folder)
 
 
 def write_identity(folder: Path, parts: Components, threads: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 from pydantic import Field
 
 from embtrain.common.config import Section
@@ -32,3 +34,7 @@ class Settings(Section):
         """The section of the model's task: how its data are read."""
         (section,) = type(self).model_fields.keys() - Settings.model_fields.keys()
         return getattr(self, section)
+
+    def with_train(self, **values: Any) -> Self:
+        """Return a copy with other values of some keys of `train`."""
+        return self.model_copy(update={"train": self.train.model_copy(update=values)})

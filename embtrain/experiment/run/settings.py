@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,10 @@ from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.train.state import checkpoint
 
-__all__ = ["Settings", "from_run", "from_tree", "resolve", "settings_class", "strategy_sets"]
+__all__ = ["Settings", "from_run", "from_tree", "resolve", "settings_class", "strategies_read_once", "strategy_sets"]
 
 Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # merged tree, and the place of each key
+_STRATEGY_FILES: ContextVar[dict[str, Layer]] = ContextVar("_STRATEGY_FILES")  # by path
 
 
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
@@ -64,10 +66,8 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
         _read_overlay(merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy")))
     tree, places = merge([strategy_layer])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
-        raise UsageError(
-            f"{place}: model.name: is {describe_value(tree['model']['name'])}; a strategy applies to any model; remove "
-            "it, and give --model"
-        )
+        raise UsageError(f"{place}: model.name: is {describe_value(tree['model']['name'])}; a strategy applies to any "
+                         "model; remove it, and give --model")
     strategy_name = str(merged[0]["strategy"])
     if not strategy_name.endswith((".yaml", ".yml")) and (unknown := _unknown_keys(tree, model)):
         raise UsageError(f"{_place(merged, 'strategy')}{strategy_name} is not for model.name: {model} (it sets "
@@ -114,6 +114,16 @@ def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, st
 def from_tree(tree: dict[str, Any]) -> Settings:
     """Rebuild resolved settings from their `model_dump(mode="json")`; a class of settings cannot be pickled."""
     return _build([Layer("settings", tree)])
+
+
+@contextlib.contextmanager
+def strategies_read_once() -> Iterator[None]:
+    """Read each strategy file of the user once in the block, so that an edit does not change some of its runs."""
+    token = _STRATEGY_FILES.set({})
+    try:
+        yield
+    finally:
+        _STRATEGY_FILES.reset(token)
 
 
 def strategy_sets(strategy: str, key: str) -> bool:
@@ -184,9 +194,8 @@ def _name(merged: Merged, section: str, key: str = "name") -> str:
     value = merged[0].get(section)
     value = value.get(key) if isinstance(value, dict) else value
     if not isinstance(value, str):
-        raise UsageError(
-            f"{_place(merged, section, key)}{section}.{key}: should be a name, got {describe_value(value)}"
-        )
+        raise UsageError(f"{_place(merged, section, key)}{section}.{key}: should be a name, got "
+                         f"{describe_value(value)}")
     return value
 
 
@@ -230,7 +239,9 @@ def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
     if not isinstance(name, str):
         raise UsageError(f"{place}{key}: should be a name, got {describe_value(name)}")
     if name.endswith((".yaml", ".yml")):
-        return read_yaml(Path(name))
+        if name not in (layers := _STRATEGY_FILES.get({})):
+            layers[name] = read_yaml(Path(name))
+        return layers[name]
     try:
         path = shipped.path("configs", name, folder)
     except UsageError as error:

@@ -150,7 +150,7 @@ def restore_engine(folder: Path, settings: Settings) -> Settings:
         raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither autograd nor fused")
     if chosen not in ("auto", engine):
         raise contradiction(_place(folder, key), key, chosen, engine, _command_for(folder, settings, key, chosen))
-    return settings.model_copy(update={"train": settings.train.model_copy(update={"engine": engine})})
+    return settings.with_train(engine=engine)
 
 
 def check_corpus(folder: Path, task: Task) -> None:

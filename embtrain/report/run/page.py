@@ -108,8 +108,13 @@ def _rerun(run: RunRecord) -> list[Block]:
 
 
 def _command(argv: list[str]) -> str:
-    """The command line as typed, whatever the path of the program was."""
+    """The command line as typed, whatever the path of the program was.
+
+    A run that `resume` began, for example one of a comparison, is repeated from its settings.
+    """
     program = PurePath(argv[0]).name
+    if "resume" in (program, *argv[1:2]):
+        return "embtrain fit --config config.yaml"
     if program in ("embtrain", "embtrain.exe", "__main__.py"):
         return shlex.join(["embtrain", *argv[1:]])
     return shlex.join(["embtrain", *argv] if program in COMMANDS else argv)

@@ -164,8 +164,7 @@ def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(engine.choose, "core", lambda: object() if compiled else None)
     cells_grid, planned = compare.plan(grid(place, *sets, strategies=strategies), tmp_path)
     assert {cell.settings.train.engine for cell in planned} == {expected}
-    assert all(f"train.engine={expected}" in cell.options for cell in planned) \
-        and f"train.engine={expected}" in cells_grid.sets
+    assert f"train.engine={expected}" in cells_grid.sets
     assert compare.plan(cells_grid, tmp_path)[0] == cells_grid
     line = engine.describe(planned)
     assert line.startswith(f"engine: {expected} for all runs") \
@@ -246,9 +245,7 @@ def test_a_stopped_comparison_resumes(finished: Comparison, place: Path, tmp_pat
     cut = tmp_path / "cells" / "nce-seed1"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         patch.setattr("embtrain.experiment.run.run.scoring.benchmarks", _stopped)
-        (cell,) = [cell for cell in compare.plan(grid(place), tmp_path)[1] if cell.name == cut.name]
-        threads = cell.settings.train.model_copy(update={"threads": 1})
-        experiment.fit(cell.settings.model_copy(update={"train": threads}), cut)
+        experiment.resume(cut)
     (tmp_path / "cells" / "sgns-seed1" / "report.html").unlink()
     monkeypatch.setattr(local_cells, "stop_at", None)
     compare.compare(grid(place), tmp_path, 1, 1)
@@ -300,7 +297,7 @@ def test_comparisons_started_in_one_second_get_separate_folders(place: Path, tmp
         compare.compare(grid(place), None, 1)
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["1-compare", "1-compare-2"]
     assert not list((tmp_path / "runs" / "1-compare").iterdir())
-    assert [path.name for path in (tmp_path / "runs" / "1-compare-2" / "cells").iterdir()] == ["sgns-seed1"]
+    assert (tmp_path / "runs" / "1-compare-2" / "cells" / "sgns-seed1" / "scores.json").is_file()
 
 
 @pytest.mark.parametrize("out, kind, message", [("text.txt", UsageError, "is not a folder"),
@@ -607,6 +604,29 @@ def test_runs_that_evaluate_a_cell_count_in_spent_and_remaining_time(
     assert workers.spent([cell]) == 110
 
 
+@pytest.mark.parametrize(("edit", "options"), [
+    ("k: 9", {}), ("k: [", {}), ("k: 9", {"search": ["train.min_lr=0.001:0.01"], "trials": 1}), (None, {})])
+def test_all_runs_of_a_strategy_file_have_its_settings_of_the_start(
+        place: Path, tmp_path: Path, local_cells: type[Here], monkeypatch: pytest.MonkeyPatch, edit: str | None,
+        options: dict[str, Any]) -> None:
+    """Edit the file before the first run trains, or start the runs in a folder where its relative path names none."""
+    monkeypatch.chdir(tmp_path)
+    file, begin = tmp_path / "mine.yaml", local_cells.__init__
+    file.write_text("negatives: {source: unigram, k: 3}\nloss: {name: logistic}\n")
+
+    def begin_later(*arguments: Any, **more: Any) -> None:
+        if edit is None:
+            monkeypatch.chdir(place)
+        else:
+            file.write_text(file.read_text().replace("k: 3", edit))
+        begin(*arguments, **more)
+
+    monkeypatch.setattr(local_cells, "__init__", begin_later)
+    compare.compare(grid(place, strategies=["sgns", "mine.yaml"], **options), tmp_path / "out", 1, 1)
+    runs = [path.parent for path in (tmp_path / "out").glob("*/mine-*/scores.json")]
+    assert [experiment.Run(run).settings.negatives.k for run in runs] == [3] * (2 + len(options) // 2)
+
+
 # -- the grid -------------------------------------------------------------------------------------------------------
 
 
@@ -625,14 +645,6 @@ def test_options_override_a_grid_read_from_yaml(place: Path, tmp_path: Path) -> 
     cell = compare.plan(cells_grid.model_copy(update={"cpu_seconds": 2.5, "benchmarks": ["simlex999"]}),
                                  tmp_path)[1][0]
     assert cell.settings.train.cpu_seconds == 2.5 and cell.settings.evaluate.benchmarks == ["simlex999"]
-    assert experiment.resolve(*_options(cell)).model_dump() == cell.settings.model_dump()  # the command line too
-
-
-def _options(cell: workers.Cell) -> tuple[Any, ...]:
-    words = list(zip(cell.options[::2], cell.options[1::2], strict=True))
-    one = dict(words)
-    return (one["--negatives"], one["--model"], one["--corpus"], one.get("--loss"), None,
-            [value for flag, value in words if flag == "--set"], int(one["--seed"]))
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -46,7 +46,7 @@ def watch(board: Board, clock: Clock, name: str, seconds: float, step: float = 1
 @pytest.fixture
 def cell(tmp_path: Path) -> Cell:
     (tmp_path / "runs").mkdir()
-    return Cell("a-seed1", "a", "sgns", None, "skipgram", 1, tmp_path / "cells" / "a-seed1", resolve("sgns"), ())
+    return Cell("a-seed1", "a", "sgns", None, "skipgram", 1, tmp_path / "cells" / "a-seed1", resolve("sgns"))
 
 
 def run_folder(folder: Path, step: int = 3, finished: bool = False, mark: str = "one") -> Path:

@@ -267,7 +267,7 @@ def test_a_failed_trial_counts_and_is_not_chosen(
     assert trials(result.folder)["sgns"][1]["error"] == "ended with code 3"
     lines = [line for line in result.table().splitlines() if "the best of" in line]
     assert ["the best of 2 trials; 1 failed)" in lines[0], "the best of 3 trials)" in lines[1]] == [True, True]
-    ran_away = workers.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", result, ())
+    ran_away = workers.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", result)
     ran_away.folder.mkdir()
     (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
                                                  '"low": null, "high": null, "n": 1, "note": ""}]')

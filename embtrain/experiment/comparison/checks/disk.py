@@ -44,7 +44,7 @@ def _bytes(folder: Path, cells: Sequence[Cell], planned: Mapping[str, PlannedRun
     for cell in cells:
         (problem, state), settings = planned[cell.label], cell.settings
         if keep is not None:
-            settings = settings.model_copy(update={"train": settings.train.model_copy(update={"keep": keep})})
+            settings = settings.with_train(keep=keep)
         need = memory.disk_need(settings, problem, _run_folder(folder, cell), state)
         kept += max(0, need.stored - need.checkpoint - need.present)
         at_work.append(need.checkpoint + need.tables)

@@ -11,6 +11,7 @@ from embtrain.experiment.comparison import outcome, results, tuning
 from embtrain.experiment.comparison.grid import Grid, stored_files
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run import settings as run_settings
+from embtrain.experiment.run.started import has_trained
 from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives import base as negatives
 from embtrain.train.engines import choose
@@ -97,14 +98,16 @@ def fused_blockers(cell: Cell, compiled: bool | None = None) -> list[str]:
 
 
 def check_saved_settings(cells: Sequence[Cell]) -> None:
-    """Raise UsageError if a cell's folder contains a run with other settings than requested; DataError: with none."""
+    """Raise UsageError if a cell's folder contains a run with other settings than requested; DataError: with none.
+
+    A run that has not trained gets the requested settings when it starts.
+    """
     for cell in cells:
-        if not (cell.folder / "config.yaml").is_file():
+        if not has_trained(cell.folder):
             continue
         with stored_files():
             saved = run_settings.from_run(cell.folder)
-        saved, requested = (x.model_copy(update={"train": x.train.model_copy(update={"threads": 0})})
-                            for x in (saved, cell.settings))
+        saved, requested = (x.with_train(threads=0) for x in (saved, cell.settings))
         for key, old, new in outcome.differing_keys(saved, requested, ""):
             raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give the "
                              "comparison another --out, or remove that folder")

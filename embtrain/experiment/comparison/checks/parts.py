@@ -69,7 +69,7 @@ def build_each(cells: Mapping[str, Cell], task: Task) -> dict[str, PlannedRun]:
 
 def build_within_memory(settings: Settings, task: Task, problem: ProblemSpec, folder: Path) -> Components | None:
     """Build a run on the CPU; None if its state would take half of the free memory."""
-    settings = settings.model_copy(update={"train": settings.train.model_copy(update={"device": "cpu"})})
+    settings = settings.with_train(device="cpu")
     if 2 * disk_need(settings, problem, folder).checkpoint > machine.free():
         return None
     return components.build(settings, task, problem, observed=False, folder=folder)
