@@ -31,7 +31,7 @@ from embtrain.common.types import Score
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import engine, outcome, results, tuning
 from embtrain.experiment.comparison.checks import first_run, folder as folders, metrics, parts
-from embtrain.experiment.comparison.checks.pairing import check_saved_settings, pairing_errors
+from embtrain.experiment.comparison.checks.pairing import check_equal_settings, check_saved_settings, pairing_errors
 from embtrain.experiment.comparison.grid import Grid, GridFile, Kind, StartRun, read_grid, run_options, stored_files
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
@@ -270,6 +270,7 @@ def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder
 def _report(folder: Path, grid: Grid, cells: Sequence[Cell], store_grid: Callable[[], None] = lambda: None
             ) -> Comparison:
     """Score the cells and write results.json and the report, which contains the stored grid."""
+    check_equal_settings(cells)
     outcomes = [_read_outcome(folder, cell) for cell in cells]
     plan_tree = grid.model_dump(mode="json")
     claim = None

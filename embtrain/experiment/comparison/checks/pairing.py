@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.shipped import benchmark_label
 from embtrain.experiment.comparison import outcome, results, tuning
 from embtrain.experiment.comparison.grid import Grid, stored_files
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run import settings as run_settings
+from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import has_trained
 from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives import base as negatives
@@ -95,6 +96,24 @@ def fused_blockers(cell: Cell, compiled: bool | None = None) -> list[str]:
             for reason in choose.why_not_fused(settings.model, source, settings.negatives, settings.loss,
                                                 settings.train, choose.has_kernels(settings.train) if compiled is None
                                                 else compiled)]
+
+
+def check_equal_settings(cells: Sequence[Cell]) -> None:
+    """Raise DataError if finished runs of one label have different settings: their mean would belong to neither.
+
+    Processes that join a comparison may have read different versions of a strategy file.
+    """
+    first: dict[str, tuple[Cell, Settings]] = {}
+    for cell in cells:
+        if not (cell.folder / "scores.json").is_file():
+            continue
+        with stored_files():
+            saved = run_settings.from_run(cell.folder).with_train(seed=0, threads=0)
+        other, expected = first.setdefault(cell.label, (cell, saved))
+        for key, old, new in outcome.differing_keys(expected, saved, ""):
+            raise DataError(f"{cell.folder}: was trained with {key}: {new!r}, but {other.folder} with {old!r}, so they "
+                            "have no common mean; remove one of them and repeat the comparison, or compare them with "
+                            "`embtrain report` and --baseline")
 
 
 def check_saved_settings(cells: Sequence[Cell]) -> None:
