@@ -141,11 +141,11 @@ def _repeated_line(raw: RawHierarchy, name: str) -> tuple[str, ...]:
 
 
 def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
-    """Return the sha256 of the content of `where`, and a function that reads it."""
+    """Return the sha256 of the content of `where`, and a function that reads it, as `fingerprint`."""
     if wordnet_yaml.is_source(where):  # first, because it reads only the first file of a packed archive
-        return fingerprint(where, wordnet_yaml.is_source_file), lambda: wordnet_yaml.read(where)
+        return fingerprint(where, wordnet_yaml.is_source_file, lambda: wordnet_yaml.read(where))
     if wordnet.is_database(where):
-        return wordnet.content(where[0]), lambda: wordnet.read(where[0])
+        return fingerprint(wordnet.paths(where[0]), lambda name: True, lambda: wordnet.read(where[0]))
     folder = where[0].parent
     if len(where) == 1 and where[0].is_dir():
         folder = where[0]
@@ -155,11 +155,11 @@ def _reader(where: list[Path]) -> tuple[str, Callable[[], RawHierarchy]]:
             raise ResourceError(f"{folder}: cannot be read: {error.strerror}") from error
     parts = find_split_files(where)
     if parts:
-        return fingerprint(list(parts.values()), lambda name: True), lambda: read_split(parts)
+        return fingerprint(list(parts.values()), lambda name: True, lambda: read_split(parts))
     if len(where) != 1:
         raise DataError(f"{folder}: contains no pairs: neither WordNet's {wordnet.DATA} nor a split's .vocab; give the "
                         "path of the file of pairs")
-    return fingerprint(where, lambda name: True), lambda: read_table(where[0])
+    return fingerprint(where, lambda name: True, lambda: read_table(where[0]))
 
 
 class PairExamples:

@@ -18,7 +18,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.hierarchy.files import ConceptsByWord, RawHierarchy
-from embtrain.data.storage.containers import base_name, fingerprint, sources
+from embtrain.data.storage.containers import base_name, sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
 DATA, INDEX = "data.noun", "index.noun"
@@ -34,9 +34,9 @@ def is_database(where: list[Path]) -> bool:
     return any(base_name(source.name) == DATA for source in sources(where, lambda name: base_name(name) == DATA))
 
 
-def content(where: Path) -> str:
-    """Return the sha256 of the two files, or of their archive."""
-    return fingerprint([where / DATA, where / INDEX] if where.is_dir() else [where], lambda name: True)
+def paths(where: Path) -> list[Path]:
+    """Return the two files, or their archive."""
+    return [where / DATA, where / INDEX] if where.is_dir() else [where]
 
 
 def read(where: Path) -> RawHierarchy:

@@ -24,6 +24,7 @@ from embtrain.data.inventory.listing import ListedFile, list_files, open_files
 from embtrain.data.inventory.name_lists import format_line, summarize, truncate
 from embtrain.data.inventory.part_names import PARTS, Part
 from embtrain.data.storage.containers import UNSUPPORTED, Source, base_name, digest, files, is_archive, without_packing
+from embtrain.data.storage.known_files import T, checked
 
 _NO_PART = "its name contains no split: train, valid or test"
 
@@ -92,9 +93,8 @@ class Inventory:
 
     def require_training(self, where: list[Path]) -> None:
         """Raise DataError if every file is held out by its name."""
-        if held := {entry.part for entry in self.entries if entry.part in PARTS} - {"train"}:
-            if self.has("train"):
-                return
+        held = {entry.part for entry in self.entries if entry.part in PARTS}
+        if held and "train" not in held:
             raise DataError(f"{where[0]}: is the {' and '.join(sorted(held))} split by its name, and there is none to "
                             "train on; to train on it, give it a name without that word; else give the folder of all "
                             "splits")
@@ -111,6 +111,10 @@ class Inventory:
         """Return the sha256 of a single file, or of the list of names and hashes of several."""
         paths = set(self.paths())
         return digest([(name, path) for name, path in files(where, lambda name: True) if path in paths])
+
+    def checked(self, read: Callable[..., T]) -> Callable[..., T]:
+        """Return `read` with a check at its end: DataError if a file that is read has changed since it was listed."""
+        return checked({entry.file.path: entry.file.version for entry in self.entries if entry.part}, read)
 
     def held_out(self) -> dict[str, str]:
         """Return the part or role of each file that is not for training, for a cache key."""
@@ -141,9 +145,7 @@ class Inventory:
 
     def line(self) -> str:
         """Return one line that lists the files by part; '' for a single file that the user named."""
-        if len(self.entries) == 1 and self.entries[0].file.named:
-            return ""
-        return format_line(self.tree())
+        return "" if len(self.entries) == 1 and self.entries[0].file.named else format_line(self.tree())
 
 
 def build_inventory(where: list[Path], rules: FileRules, config: FilesConfig,

@@ -14,7 +14,7 @@ from typing import Any
 from embtrain.common.errors import DataError
 from embtrain.data.formats.running_text import is_text
 from embtrain.data.storage.containers import Source, base_name, files, is_archive, is_file_name, open_streams
-from embtrain.data.storage.known_files import recall
+from embtrain.data.storage.known_files import Version, recall, version
 
 HEAD = 4096             # bytes by which a file without an extension is classified
 MAX_LISTED = 1_000_000  # files and members of one corpus
@@ -29,6 +29,7 @@ class ListedFile:
     path: Path     # file on disk
     named: bool    # the user named this file itself
     is_text: bool | None  # whether its first HEAD bytes, unpacked, are text; None: not requested
+    version: Version | None  # of the file on disk, from before anything of it was read
 
 
 def open_files(paths: Iterable[Path], names: Container[str]) -> Iterator[Source]:
@@ -51,8 +52,9 @@ def list_files(where: list[Path], description: str, needs_text: Callable[[str], 
         if path in roots or is_archive(name):
             listed += _list_file(path, folder, name, path in roots, needs_text)
         else:
+            before = version(path)
             listed.append(ListedFile(str(path), name, path, False,
-                                     _is_text(path) if needs_text(base_name(name)) else None))
+                                     _is_text(path) if needs_text(base_name(name)) else None, before))
         if len(listed) > MAX_LISTED:
             raise DataError(f"{where[0]}: contains more than {MAX_LISTED:,} files; concatenate them into fewer")
     return listed
@@ -73,8 +75,10 @@ def _list_file(path: Path, folder: str, name: str, named: bool, needs_text: Call
             isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str)
             and (isinstance(entry[1], bool) or (entry[1] is None and not needs_of(entry[0]))) for entry in kept)
 
+    before = version(path)
     for member, text in recall(path, "members", lambda: list(_members(path, needs_of)), is_complete):
-        yield ListedFile(f"{path}:{member}" if member else str(path), inside(member), path, named and not member, text)
+        yield ListedFile(f"{path}:{member}" if member else str(path), inside(member), path, named and not member, text,
+                         before)
 
 
 def _members(path: Path, needs_text: Callable[[str], bool]) -> Iterator[tuple[str, bool | None]]:

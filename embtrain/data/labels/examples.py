@@ -94,7 +94,8 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
     files.require_training(where)
     key = {"reader": reader, "content": files.content(where),
            **config.model_dump(include={"label_attributes", "split"})}
-    documents, identity = _load_cached(cache, name, key, lambda: _read(where, files, reader, config), files.key())
+    read = files.checked(lambda: _read(where, files, reader, config))
+    documents, identity = _load_cached(cache, name, key, read, files.key())
     documents.check_claims(str(where[0]))
     return documents, {**identity, "files": files.tree()}
 

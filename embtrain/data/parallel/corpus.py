@@ -114,8 +114,8 @@ def load(where: list[Path], layout: ParallelLayout, config: ParallelConfig, toke
     key = {"content": files.content(where), "languages": [layout.source, layout.target],
            "columns": list(layout.columns), "pieces": layout.pieces,
            "parts": layout.parts and layout.parts.model_dump(mode="json")}
-    corpus = _load_cached(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, files, layout),
-                     files.key())
+    read = files.checked(lambda: parallel_files.read(where, files, layout))
+    corpus = _load_cached(key, config, tokenizer, cache, name, read, files.key())
     return replace(corpus, identity={**corpus.identity, "files": files.tree()})
 
 

@@ -27,7 +27,7 @@ from typing import IO, Any, cast
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.files import sha256
 from embtrain.common.output_paths import is_run_folder
-from embtrain.data.storage.known_files import recall
+from embtrain.data.storage.known_files import T, checked, recall, version
 
 MAX_RATIO = 200
 FREE_BYTES = 256 << 20
@@ -173,25 +173,25 @@ def is_archive(name: str) -> bool:
     return without_packing(name).lower().endswith(ARCHIVES)
 
 
-def fingerprint(where: list[Path], accepts: Callable[[str], bool], description: str = TEXT) -> str:
-    """Return the sha256 of one file, or of the list of names and hashes of several."""
-    return digest(files(where, accepts, description))
+def fingerprint(where: list[Path], accepts: Callable[[str], bool], read: Callable[[], T]
+                ) -> tuple[str, Callable[[], T]]:
+    """Return the sha256 of files, as `digest`, and `read` with a check that they have not changed since."""
+    named = files(where, accepts)
+    versions = {path: version(path) for _, path in named}
+    return digest(named), checked(versions, read)
 
 
 def digest(named: list[tuple[str, Path]]) -> str:
-    """Return the sha256 of files as in `fingerprint`; named: (name, path) as from `files`."""
+    """Return the sha256 of one file, or of the list of names and hashes of several: (name, path) as from `files`."""
     parts = []
     for name, path in named:
         with damage_as_data_error(path):
-            parts.append((name, recall(path, "sha256", partial(sha256, path), _is_sha256)))
+            parts.append((name, recall(path, "sha256", partial(sha256, path),
+                                       lambda kept: isinstance(kept, str) and len(kept) == 64)))
     if len(parts) == 1:
         return parts[0][1]
     return hashlib.sha256("".join(f"{digest} {name}\n" for name, digest in parts).encode("utf-8", "surrogateescape")
                           ).hexdigest()
-
-
-def _is_sha256(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 64
 
 
 def sources(where: list[Path], accepts: Callable[[str], bool]) -> Iterator[Source]:

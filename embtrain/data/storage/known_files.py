@@ -1,5 +1,7 @@
 """Facts about a file on disk, kept in the cache while the file is unchanged: its hash, the members of an archive.
 
+`checked` also recognizes a file that changes between its hash and the end of its reading.
+
 A corpus is identified by the hash of its files, and their names decide what is read. Without this, each start of a run
 would read every file, and unpack a packed archive, before it opens the cached corpus.
 
@@ -15,15 +17,16 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json, write_text
 from embtrain.data.storage.folders import cache_folder
 
 T = TypeVar("T")
+Version = tuple[int, int, int]  # of the content of a file: bytes, time of the last write, inode
 MIN_BYTES = 1 << 20     # a smaller file is soon read again
 MAX_RECORD = 256 << 20  # bytes; enough for a million members
 TICK = 20_000_000       # nanoseconds; two writes of a file in this time may leave the same times
@@ -48,6 +51,30 @@ def recall(path: Path, fact: str, find: Callable[[], T], is_valid: Callable[[Any
     with contextlib.suppress(ResourceError, UsageError):
         write_text(record, content + "\n")
     return value
+
+
+def version(path: Path) -> Version | None:
+    """Return the version of a file, which a change of its permissions or links keeps; None if it has none."""
+    try:
+        status = path.stat()
+    except OSError:                                          # the reader raises it with its own words
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def checked(versions: Mapping[Path, Version | None], read: Callable[..., T]) -> Callable[..., T]:
+    """Return `read` with a check at its end: DataError if a file no longer has its version.
+
+    versions: from before the files were hashed, so that a result is never stored under the hash of other content.
+    """
+    def read_checked(*arguments: Any) -> T:
+        result = read(*arguments)
+        for path, before in versions.items():
+            if version(path) != before:
+                raise DataError(f"{path}: changed while it was read; wait until it is complete, and run again")
+        return result
+
+    return read_checked
 
 
 def times_and_inode(path: Path) -> list[int]:

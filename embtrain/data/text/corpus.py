@@ -185,7 +185,7 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
 
     def read_through_cache() -> Encoded:
         with working_in(folder if config.workers > 1 or is_large(files) else None):
-            return load_or_build(folder, key, read)
+            return load_or_build(folder, key, files.checked(read))
 
     key, folder = cache_location(cache, name, "read", settings)
     return {**settings, "files": files.tree()}, read_through_cache

@@ -111,7 +111,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
         return _encode(triple_files.read(where, files, format, layout), config, out)
 
     key, folder = cache_location(cache, name, "graph", {**settings, "names": files.key()})
-    encoded = load_or_build(folder, key, build)
+    encoded = load_or_build(folder, key, files.checked(build))
     facts, e = encoded.facts, encoded.facts["entities"]
     for line in encoded.warnings:
         _log.warning("%s", line)

@@ -109,6 +109,7 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
             return encode_drawn(read_graph(where, files, config.directed), config, out)
     settings = {"content": files.content(where), **settings}
     key, folder = cache_location(cache, name, reads, settings)
+    build = files.checked(build)
     return corpus.arrange({**settings, "files": files.tree()}, lambda: regroup_walks(load_or_build(folder, key, build)),
                         config, cache, name)
 

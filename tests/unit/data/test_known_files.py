@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import hostile_files
 
+from embtrain.common import files
+from embtrain.common.errors import DataError
 from embtrain.data.inventory import listing
-from embtrain.data.storage import known_files
+from embtrain.data.storage import containers, known_files
 from embtrain.data.storage.containers import digest
 from embtrain.data.storage.known_files import recall
+from embtrain.experiment.run.settings import resolve
+from embtrain.experiment.tasks import base as tasks
 
 
 @pytest.fixture
@@ -196,3 +201,55 @@ def test_names_that_are_not_utf8_are_kept(record: Callable[[], Path], tmp_path: 
     first = listed(path, has_no_suffix)
     assert os.fsencode(first[0][1]) == b"n\xff"
     assert listed(path, has_no_suffix) == first and record().exists()
+
+
+# -- files that change while they are read ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("make", "model", "corpus", "sets"), [
+    (hostile_files.text_of, "skipgram", "text", ["text.min_count=1"]),
+    (hostile_files.text_of, "skipgram", "text", ["text.min_count=1", "text.workers=2"]),
+    (hostile_files.text_of, "lm", "text", ["language.min_count=1"]),
+    (hostile_files.triples, "transe", "graph", []),
+    (hostile_files.hierarchy, "node2vec", "pairs.tsv", ["walks.format=graph"]),
+    (hostile_files.hierarchy, "order", "pairs.tsv", []),
+    (hostile_files.split, "order", "split", ["pairs.protocol=given"]),
+    (hostile_files.wordnet, "order", "wn", []),
+    (hostile_files.repository, "xc", "docs", []),
+    (hostile_files.parallel, "nmt", "both", [*hostile_files.NMT]),
+])
+@pytest.mark.parametrize("replace", [False, True])
+def test_nothing_is_cached_under_the_hash_of_a_file_that_changes(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None], model: str, corpus: str,
+        sets: list[str], replace: bool) -> None:
+    """A file grows, or another one takes its place, between its hash and its reading. Every reader refuses it."""
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    make(tmp_path)
+    settings = resolve(None, model, str(tmp_path / corpus), sets=sets)
+
+    def change(path: Path) -> str:
+        digest, content = files.sha256(path), path.read_bytes()
+        if replace:
+            path.with_name(".new").write_bytes(content)
+            path.with_name(".new").rename(path)
+        else:
+            path.write_bytes(content + b"\n")
+        return digest
+
+    with monkeypatch.context() as patch:
+        patch.setattr(containers, "sha256", change)
+        with pytest.raises(DataError, match=r": changed while it was read; wait until it is complete, and run again$"):
+            tasks.read(settings)
+    assert not list((tmp_path / "cache").rglob("manifest.json"))
+    if replace:
+        tasks.read(settings)
+        assert list((tmp_path / "cache").rglob("manifest.json"))
+
+
+def test_other_permissions_and_links_do_not_change_a_file(text: Path) -> None:
+    def read() -> str:
+        text.chmod(0o600)
+        os.link(text, text.with_name("backup"))
+        return text.read_text()
+
+    assert known_files.checked({text: known_files.version(text)}, read)() == "some words"

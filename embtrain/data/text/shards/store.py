@@ -37,7 +37,7 @@ class ShardStore:
             findings = {"tally": dataclasses.asdict(reading.tally), "census": reading.census.tree()}
             return replace(reading.encoded, facts={**reading.encoded.facts, **findings})
 
-        encoded = load_or_build(self.folder / key[:20], key, build)
+        encoded = load_or_build(self.folder / key[:20], key, shard.files.checked(build))
         return Reading(encoded, _tally(encoded.facts["tally"]), _census(encoded.facts["census"]))
 
 
