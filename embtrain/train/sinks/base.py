@@ -6,6 +6,7 @@ be taken back. A resumed run sends every covered line again, so writing a line t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 from embtrain.common import registry
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
+
+STORES = "EMBTRAIN_STORES"  # environment of a run that trains in another folder than its final one: see store_folder
 
 
 class LogLine(NamedTuple):
@@ -43,6 +46,14 @@ class Sink:
 
     def close(self, done: bool) -> None:
         """End of the stream; done: the run has finished."""
+
+
+def store_folder(folder: Path) -> Path:
+    """The folder of a store that the runs of one parent folder share. folder: of a run.
+
+    It is that parent folder; for a run of a shared comparison, the parent of the folder to which it will be moved.
+    """
+    return Path(os.environ.get(STORES) or folder.parent).resolve()
 
 
 def names() -> list[str]:

@@ -1,7 +1,7 @@
 """MLflow sink: a run of the experiment `embtrain`, with the settings as parameters and the log's numbers as metrics.
 
-The store is the one that MLFLOW_TRACKING_URI names. By default it is mlflow.db, an SQLite file in the parent folder of
-the run's folder, shared by all runs there: `mlflow ui --backend-store-uri sqlite:///runs/mlflow.db`. RUN/mlflow.json
+The store is the one that MLFLOW_TRACKING_URI names. By default it is mlflow.db, an SQLite file in the store folder of
+the run (base.py), shared by all runs there: `mlflow ui --backend-store-uri sqlite:///runs/mlflow.db`. RUN/mlflow.json
 stores the id by which a resumed run continues its stream. A number that is sent again has the same time, step and
 value, and MLflow's stores keep it once.
 """
@@ -19,7 +19,7 @@ from typing import ClassVar
 from embtrain.common.errors import ResourceError
 from embtrain.common.files import read_json, write_json
 from embtrain.common.types import Score
-from embtrain.train.sinks.base import LogLine, Sink, final_values
+from embtrain.train.sinks.base import LogLine, Sink, final_values, store_folder
 
 EXPERIMENT = "embtrain"
 MAX_METRICS = 500             # per request; MLflow accepts 1,000
@@ -38,7 +38,7 @@ class MLflow(Sink):
         from mlflow.tracking import MlflowClient
 
         logging.getLogger("mlflow").setLevel(logging.WARNING)      # a new store logs one line per table
-        self.started, store = started, f"sqlite:///{folder.parent.resolve() / 'mlflow.db'}"
+        self.started, store = started, f"sqlite:///{store_folder(folder) / 'mlflow.db'}"
         with self._translating_errors():
             self.client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or store)
             self.run = self._run(folder, settings)

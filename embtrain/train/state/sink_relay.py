@@ -14,6 +14,7 @@ from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.files import read_json, write_json
 from embtrain.common.types import Score
 from embtrain.train.sinks.base import LogLine, Sink, find, numeric_values
+from embtrain.train.state.lease import LeaseLost, check_held
 from embtrain.train.state.metrics_log import parse
 
 _log = logging.getLogger("embtrain")
@@ -30,9 +31,10 @@ class Relay:
         self.done = False
 
     def on_checkpoint(self, offset: int) -> None:
-        """Forward the log up to `offset` bytes, which a checkpoint now covers."""
+        """Forward the log up to `offset` bytes, which a checkpoint now covers. Raises as `check_held`."""
         if not self.sinks:
             return
+        check_held()
         with open(self.path, "rb") as file:
             file.seek(self.offset)
             text = file.read(max(0, offset - self.offset)).splitlines()
@@ -41,15 +43,19 @@ class Relay:
         self._for_each_sink(lambda sink: sink.write(lines))
 
     def write_scores(self, scores: Sequence[Score]) -> None:
-        """Send the final scores to the sinks and mark the run as finished."""
+        """Send the final scores to the sinks and mark the run as finished. Raises as `check_held`."""
+        if self.sinks:
+            check_held()
         self._for_each_sink(lambda sink: sink.write_scores(self.last, scores))
         self.done = True
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._for_each_sink(lambda sink: sink.close(self.done))
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the sinks, unless another machine has taken over the run and continues their streams."""
+        if kind is None or not issubclass(kind, LeaseLost):
+            self._for_each_sink(lambda sink: sink.close(self.done))
 
     def _new_values(self, line: Mapping[str, Any]) -> LogLine:
         """The line without numbers that an earlier line of its step had: evaluations are logged on their own lines."""

@@ -33,6 +33,22 @@ pytestmark = pytest.mark.long
 NAMES = ["sgns-seed1", "nce-seed1", "sgns-seed2", "nce-seed2"]
 PROCESS = subprocess.Popen
 JOIN = Sharing(stale_after=1.0)
+STORING = '''
+from embtrain.train.sinks.base import Sink, store_folder
+
+class Storing(Sink):
+    name, needs = "storing", ()
+
+    def __init__(self, folder, settings, started):
+        with open(store_folder(folder) / "store", "a") as store:
+            store.write(folder.name + "\\n")
+
+    def write(self, lines):
+        pass
+
+    def write_scores(self, last, scores):
+        pass
+'''
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +172,28 @@ def test_a_run_that_ends_after_its_lease_was_taken_is_not_published(place: Path,
     compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
     assert Here.log.count("fit sgns-seed1") == 2 and states(tmp_path)["sgns-seed1"] == ["released", "running", "done"]
     assert_same_runs(tmp_path, local.folder, NAMES)
+
+
+def test_sinks_have_one_store_in_the_folder_of_the_published_runs(place: Path, tmp_path: Path,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the sinks of a run that another machine continues."""
+    class Environed(Here):
+        def __init__(self, words: list[str], stderr: Any, pass_fds: list[int], **how: Any):
+            with pytest.MonkeyPatch.context() as patch:
+                for name in filter(re.compile("EMBTRAIN_").match, how["env"]):
+                    patch.setenv(name, how["env"][name])
+                super().__init__(words, stderr, pass_fds, **how)
+            if how["env"][leases.VARIABLE].endswith("sgns-seed1.1"):
+                self.returncode = -signal.SIGKILL
+
+    (place / "storing.py").write_text(STORING)
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", str(place / "storing.py"))
+    replace_processes(monkeypatch, Environed)
+    compare.compare(grid(place, "train.sinks=[storing]", seeds=1), tmp_path / "shared", 1, 1, sharing=JOIN)
+    assert states(tmp_path / "shared")["sgns-seed1"] == ["killed", "done"]
+    assert [path.relative_to(tmp_path / "shared") for path in (tmp_path / "shared").rglob("store")] == [
+        Path("cells/store")]
+    assert sorted((tmp_path / "shared/cells/store").read_text().split()) == ["nce-seed1", "sgns-seed1", "sgns-seed1"]
 
 
 def test_a_run_whose_lease_was_taken_writes_no_checkpoint(place: Path, local: Comparison, tmp_path: Path,

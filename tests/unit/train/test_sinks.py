@@ -21,6 +21,7 @@ from embtrain.experiment import Run
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base
 from embtrain.train.sinks.base import LogLine, Sink
+from embtrain.train.state import lease as leases
 from embtrain.train.state.metrics_log import read
 
 pytestmark = pytest.mark.long
@@ -132,6 +133,19 @@ def test_failing_sink_is_dropped_and_the_run_continues(
     assert run.scores and not any(call[0] in ("score", "close") for call in remembers.calls)
     assert [record.getMessage() for record in caplog.records if "remembers" in record.getMessage()] == [
         "remembers: failed and is switched off: the store is full"]
+
+
+@pytest.mark.parametrize("during", ["embtrain.train.loop.Trainer._train", "embtrain.experiment.run.run.answers.write"])
+def test_a_stream_that_another_machine_continues_is_left_to_it(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembers: type[RecordingSink], during: str
+        ) -> None:
+    lease = leases.take(tmp_path, "run", 1)
+    assert lease is not None
+    monkeypatch.setenv(leases.VARIABLE, str(lease.path))
+    monkeypatch.setattr(during, lambda *_: leases.take(tmp_path, "run", 2))
+    with pytest.raises(leases.LeaseLost):
+        fit(place, tmp_path / "run", "remembers")
+    assert {call[0] for call in remembers.calls} == {"begun", "write"}
 
 
 def test_sinks_do_not_change_training(place: Path, tmp_path: Path, remembers: type[RecordingSink]) -> None:

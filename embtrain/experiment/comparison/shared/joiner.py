@@ -21,6 +21,7 @@ from embtrain.experiment.comparison import workers
 from embtrain.experiment.comparison.shared import handover
 from embtrain.experiment.comparison.shared.board import DONE, FAILED, KILLED, RELEASED, SKIPPED, Board, Holder
 from embtrain.experiment.comparison.workers import Cell, CellProcess
+from embtrain.train.sinks.base import STORES
 from embtrain.train.state.lease import VARIABLE, Lease
 from embtrain.train.state.signals import Stop
 
@@ -169,7 +170,8 @@ class Joiner:
                        128 + signal.SIGKILL)
         else:
             inside = handover.prepare(self.runs, cell, lease)
-            process = CellProcess(inside, self.threads, self.lock, {VARIABLE: str(lease.path)})
+            variables = {VARIABLE: str(lease.path), STORES: str(cell.folder.parent)}
+            process = CellProcess(inside, self.threads, self.lock, variables)
             self.works.append(_Work(cell, inside, lease, process))
 
     def _collect(self, work: _Work) -> None:
