@@ -81,6 +81,21 @@ def temporary_folder(prefix: str, inside: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+def create_once(path: Path, create: Callable[[Path], object]) -> None:
+    """Create a file by `create(temporary path)` unless it exists. Of concurrent processes, the first one's remains."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_folder(f".{path.name}.", path.parent) as folder:
+        create(folder / path.name)
+        try:
+            os.link(folder / path.name, path)                # unlike a rename, replaces nothing
+        except FileExistsError:
+            pass
+        except OSError:                                      # a file system without hard links
+            os.rename(folder / path.name, path)
+
+
 @contextlib.contextmanager
 def lock_folder(folder: Path, message: str, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
     """Lock a folder, created if missing, during the block. Raises UsageError(message) if locked, or ResourceError."""

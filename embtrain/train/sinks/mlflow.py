@@ -14,14 +14,15 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from embtrain.common.errors import ResourceError
-from embtrain.common.files import read_json, write_json
+from embtrain.common.files import create_once, read_json, write_json
 from embtrain.common.types import Score
 from embtrain.train.sinks.base import LogLine, Sink, final_values, store_folder
 
 EXPERIMENT = "embtrain"
+_SQLITE = "sqlite:///"          # followed by the path, and by options after "?"
 MAX_METRICS = 500             # per request; MLflow accepts 1,000
 MAX_PARAMS = 100
 MAX_PARAM_LENGTH = 500          # characters; every store accepts so many
@@ -35,12 +36,10 @@ class MLflow(Sink):
 
     def __init__(self, folder: Path, settings: Mapping[str, str], started: float):
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # do not report usage to MLflow
-        from mlflow.tracking import MlflowClient
-
-        logging.getLogger("mlflow").setLevel(logging.WARNING)      # a new store logs one line per table
-        self.started, store = started, f"sqlite:///{store_folder(folder) / 'mlflow.db'}"
+        default, uri = store_folder(folder) / "mlflow.db", os.environ.get("MLFLOW_TRACKING_URI")
+        self.started, self.store = started, "MLFLOW_TRACKING_URI" if uri else str(default)
         with self._translating_errors():
-            self.client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or store)
+            self.client = _open(uri or _SQLITE + str(default))
             self.run = self._run(folder, settings)
 
     def write(self, lines: Sequence[LogLine]) -> None:
@@ -86,13 +85,28 @@ class MLflow(Sink):
 
     @contextlib.contextmanager
     def _translating_errors(self) -> Iterator[None]:
-        """Turn errors of MLflow and of the system into ResourceError."""
-        from mlflow.exceptions import MlflowException
-
+        """Turn errors into ResourceError: MLflow also raises those of its database, its server and missing drivers."""
         try:
             yield
-        except (MlflowException, OSError) as error:
-            raise ResourceError(f"train.sinks: mlflow: {' '.join(str(error).split())[:300]}") from error
+        except ResourceError:
+            raise
+        except Exception as error:
+            text = str(error).strip().split("\n")[0][:300] or type(error).__name__
+            raise ResourceError(f"train.sinks: mlflow: {self.store}: {text}; set MLFLOW_TRACKING_URI to a store that "
+                                "can be written, or leave mlflow out") from error
+
+
+def _open(uri: str) -> Any:
+    """A client of a store. An SQLite file is created whole: MLflow's migrations of a new one must not be cut off."""
+    from mlflow.tracking import MlflowClient
+
+    logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # it logs each new table, and errors before it raises them
+    if uri.startswith(_SQLITE):
+        path = Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute()
+        create_once(path, lambda new: MlflowClient(tracking_uri=_SQLITE + str(new)))
+        if not os.access(path, os.R_OK | os.W_OK):  # MLflow would try again for minutes
+            raise PermissionError("no permission to read and write it")
+    return MlflowClient(tracking_uri=uri)
 
 
 def _metric_name(key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import tracemalloc
@@ -13,7 +14,7 @@ import pytest
 
 from embtrain.common import files
 from embtrain.common.errors import DataError, ResourceError, UsageError
-from embtrain.common.files import TEMPORARY_SUFFIX, temporary_folder, write_atomically, write_text
+from embtrain.common.files import TEMPORARY_SUFFIX, create_once, temporary_folder, write_atomically, write_text
 from embtrain.common.output_paths import check_output_file, resolve_output_link
 
 FORK = multiprocessing.get_context("fork")
@@ -157,6 +158,33 @@ def test_processes_that_claim_one_name_get_separate_folders(tmp_path: Path, monk
     assert files.claim_folder(tmp_path / "taken") == tmp_path / "taken-2"
     with pytest.raises(ResourceError, match="cannot be created"):
         files.claim_folder(tmp_path / "taken" / "x")
+
+
+@pytest.mark.parametrize("n_links", [0, 9])  # 0: a file system without hard links
+def test_a_file_is_created_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_links: int) -> None:
+    """Another process creates it at the same time; a third one is cut off."""
+    path, link = tmp_path / "new" / "store", os.link
+
+    def linked(old: Path, new: Path) -> None:
+        if n_links == 0:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        link(old, new)
+
+    def cut_off(part: Path) -> None:
+        part.write_text("half")
+        raise KeyboardInterrupt
+
+    def slower(part: Path) -> None:
+        part.write_text("of the slower one")
+        create_once(path, lambda part: part.write_text("of the faster one"))
+
+    monkeypatch.setattr(os, "link", linked)
+    with pytest.raises(KeyboardInterrupt):
+        create_once(path, cut_off)
+    assert list(path.parent.iterdir()) == []
+    create_once(path, slower if n_links else lambda part: part.write_text("of the faster one"))
+    create_once(path, cut_off)
+    assert path.read_text() == "of the faster one" and list(path.parent.iterdir()) == [path]
 
 
 def test_a_name_that_begins_with_a_dash_is_not_an_option() -> None:

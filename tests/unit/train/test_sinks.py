@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -21,6 +24,7 @@ from embtrain.experiment import Run
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base
 from embtrain.train.sinks.base import LogLine, Sink
+from embtrain.train.sinks.mlflow import MLflow
 from embtrain.train.state import lease as leases
 from embtrain.train.state.metrics_log import read
 
@@ -240,6 +244,41 @@ def history(folder: Path) -> Counter[tuple[str, int]]:
 
 def as_mlflow(counts: Counter[tuple[str, int]]) -> Counter[tuple[str, int]]:
     return Counter({(key.replace("@", "_at_"), step): n for (key, step), n in counts.items()})
+
+
+def test_mlflow_errors_of_any_kind_name_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for MLflow, whose errors while it opens a store are SQLAlchemy's."""
+    def broken(tracking_uri: str) -> None:
+        raise RuntimeError("file is not a database\n(Background on this error at: ...)")
+
+    (tmp_path / "mlflow.db").touch()
+    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", SimpleNamespace(MlflowClient=broken))
+    problem = "file is not a database; set MLFLOW_TRACKING_URI to a store that can be written, or leave mlflow out"
+    with pytest.raises(ResourceError, match=f"^train.sinks: mlflow: {tmp_path}/mlflow.db: {problem}$"):
+        MLflow(tmp_path / "run", {}, 0.0)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://user:password@host/store")
+    with pytest.raises(ResourceError, match=f"^train.sinks: mlflow: MLFLOW_TRACKING_URI: {problem}$"):
+        MLflow(tmp_path / "run", {}, 0.0)
+
+
+def test_mlflow_store_is_created_by_several_runs_at_once(tmp_path: Path) -> None:
+    require("mlflow", "sqlalchemy", "alembic")
+    code = "import sys; from pathlib import Path; from embtrain.train.sinks.mlflow import MLflow; " \
+           "MLflow(Path(sys.argv[1]), {}, 0.0).close(True)"
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    runs = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path / name)]) for name in "ab"]
+    assert [run.wait() for run in runs] == [0, 0]
+    assert [store(tmp_path / name)[1].info.status for name in "ab"] == ["FINISHED", "FINISHED"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "mlflow.db"]
+
+
+def test_mlflow_store_that_is_damaged_is_an_error_of_the_store(tmp_path: Path) -> None:
+    require("mlflow", "sqlalchemy", "alembic")
+    (tmp_path / "mlflow.db").write_text("text")
+    with pytest.raises(ResourceError, match=f"^train.sinks: mlflow: {tmp_path}/mlflow.db: .*file is not a database; "):
+        MLflow(tmp_path / "run", {}, 0.0)
 
 
 def test_mlflow_keeps_one_stream_of_a_killed_run(
