@@ -244,7 +244,7 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
     """Train the remaining steps, then score and report. Processes of a group other than the first only train."""
     check_evaluations(settings)
     sinks_here = settings.train.sinks if group.is_first else []
-    with resumable(folder), Relay(folder, sinks_here, flatten(settings), time.time()) as relay:
+    with resumable(folder), Relay(folder, sinks_here, flatten(settings), time.time(), fresh) as relay:
         trainer = trainers.build(folder, parts, relay.on_checkpoint, group)
         if group.is_first:
             benchmark_hashes.record(folder, settings)

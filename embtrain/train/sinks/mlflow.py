@@ -64,14 +64,14 @@ class MLflow(Sink):
         from mlflow.exceptions import MlflowException
 
         path = folder / "mlflow.json"
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MlflowException):  # no id, or not stored
-            run_id = str(read_json(path)["run_id"])
-            self.client.get_run(run_id)
+        if run_id := self._stored_run(path):
             self.client.update_run(run_id, "RUNNING")
             return run_id
-        with contextlib.suppress(MlflowException):  # it exists, or another run creates it right now
-            self.client.create_experiment(EXPERIMENT)
         experiment = self.client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
+            with contextlib.suppress(MlflowException):  # another run creates it right now
+                self.client.create_experiment(EXPERIMENT)
+            experiment = self.client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
             raise ResourceError(f"train.sinks: mlflow: its store has no experiment {EXPERIMENT!r} and rejects new ones")
         run_id = self.client.create_run(
@@ -82,6 +82,20 @@ class MLflow(Sink):
             self.client.log_batch(run_id, params=params[first:first + MAX_PARAMS])
         write_json(path, {"run_id": run_id})
         return run_id
+
+    def _stored_run(self, path: Path) -> str | None:
+        """The id in mlflow.json; None without one, or if the store does not have its run, or only as deleted."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            info = self.client.get_run(str(read_json(path)["run_id"])).info
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        except MlflowException as error:
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                raise  # a server that does not answer must not split the stream
+            return None
+        return str(info.run_id) if info.lifecycle_stage == "active" else None
 
     @contextlib.contextmanager
     def _translating_errors(self) -> Iterator[None]:

@@ -21,13 +21,23 @@ _log = logging.getLogger("embtrain")
 
 
 class Relay:
-    """Forwards log lines to the named sinks; does nothing without names. ResourceError if a sink cannot start."""
+    """Forwards log lines to the named sinks; does nothing without names.
 
-    def __init__(self, folder: Path, names: Sequence[str], settings: Mapping[str, str], now: float):
+    fresh: whether the run has not trained yet. A sink that cannot start is then a ResourceError, later it is dropped.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], settings: Mapping[str, str], now: float, fresh: bool = True):
         self.path, self.offset, self.n_lines, self.last = folder / "metrics.jsonl", 0, 0, LogLine(0, 0.0, {})
         classes = [find(name) for name in dict.fromkeys(names)]
         started = _start_time(folder / "sinks.json", now) if classes else now
-        self.sinks: list[Sink] = [sink(folder, settings, started) for sink in classes]
+        self.sinks: list[Sink] = []
+        for sink in classes:
+            try:
+                self.sinks.append(sink(folder, settings, started))
+            except ResourceError as error:
+                if fresh:
+                    raise
+                _warn(sink, error)
         self.done = False
 
     def on_checkpoint(self, offset: int) -> None:
@@ -70,8 +80,12 @@ class Relay:
             try:
                 action(sink)
             except ResourceError as error:
-                _log.warning("%s: failed and is switched off: %s", sink.name, error)
+                _warn(sink, error)
                 self.sinks.remove(sink)
+
+
+def _warn(sink: Sink | type[Sink], error: ResourceError) -> None:
+    _log.warning("%s: failed and is switched off: %s", sink.name, error)
 
 
 def _start_time(path: Path, now: float) -> float:

@@ -152,6 +152,22 @@ def test_a_stream_that_another_machine_continues_is_left_to_it(
     assert {call[0] for call in remembers.calls} == {"begun", "write"}
 
 
+def test_a_sink_that_cannot_start_stops_a_new_run_but_not_a_resumed_one(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+        remembers: type[RecordingSink]) -> None:
+    run = fit(place, tmp_path / "run", "remembers")
+
+    def cannot_start(*_: Any) -> None:
+        raise ResourceError("the server is away")
+
+    monkeypatch.setattr(RecordingSink, "__init__", cannot_start)
+    with pytest.raises(ResourceError, match="the server is away"):
+        fit(place, tmp_path / "new", "remembers")
+    with caplog.at_level(logging.WARNING, "embtrain"):
+        assert run.resume().scores
+    assert "remembers: failed and is switched off: the server is away" in caplog.text
+
+
 def test_sinks_do_not_change_training(place: Path, tmp_path: Path, remembers: type[RecordingSink]) -> None:
     a, b = fit(place, tmp_path / "a", "remembers"), fit(place, tmp_path / "b")
     assert (a.word_vectors.table == b.word_vectors.table).all() and not (b.folder / "sinks.json").exists()
@@ -279,6 +295,26 @@ def test_mlflow_store_that_is_damaged_is_an_error_of_the_store(tmp_path: Path) -
     (tmp_path / "mlflow.db").write_text("text")
     with pytest.raises(ResourceError, match=f"^train.sinks: mlflow: {tmp_path}/mlflow.db: .*file is not a database; "):
         MLflow(tmp_path / "run", {}, 0.0)
+
+
+def test_mlflow_begins_a_new_stream_only_if_the_stored_one_is_gone(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("mlflow", "sqlalchemy", "alembic")
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    def unavailable(*_: Any) -> None:
+        raise MlflowException("the server is away")
+
+    (tmp_path / "run").mkdir()
+    first = MLflow(tmp_path / "run", {}, 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "get_run", unavailable)
+        with pytest.raises(ResourceError, match="the server is away"):
+            MLflow(tmp_path / "run", {}, 0.0)
+    assert MLflow(tmp_path / "run", {}, 0.0).run == first.run
+    first.client.delete_run(first.run)
+    assert MLflow(tmp_path / "run", {}, 0.0).run != first.run
 
 
 def test_mlflow_keeps_one_stream_of_a_killed_run(
