@@ -47,8 +47,9 @@ class SavedModel:
 
 def write(path: str | os.PathLike, model: SavedModel) -> None:
     """Write a file. UsageError if a word is neither text nor an integer, or if JSON has no form for another value."""
-    if odd := next((word for word in model.words if type(word) not in (str, int)), None):
-        raise UsageError(f"save: the word {odd!r:.60}: only strings and integers can be saved; train on strings")
+    for word in model.words:
+        if type(word) not in (str, int):
+            raise UsageError(f"save: the word {word!r:.60}: only strings and integers can be saved; train on strings")
     tree = {"format": FORMAT, **{key: getattr(model, key) for key in ("kind", "arguments", "state", "words")}}
     content = json.dumps(tree, default=_plain).encode()
     arrays: dict[str, np.ndarray] = {

@@ -501,7 +501,10 @@ def test_a_pickle_is_not_read(tmp_path: Path) -> None:
             Word2Vec.load(tmp_path / name)
 
 
-def test_a_model_on_other_words_than_strings_and_integers_is_not_saved(tmp_path: Path) -> None:
-    model = Word2Vec([[("a", 1), ("b", 2)]] * 5, **SMALL)
-    with pytest.raises(UsageError, match="only strings and integers can be saved"):
+@looped("words", [[("a", 1), ("b", 2)], [None, None, ("a", 1)], [0.0, 0.0, 1.5], [True, False, "x"], [b"", b"a"],
+                  [np.float64(0), np.float64(1)], [np.bool_(False), "x"]])
+def test_a_model_on_other_words_than_strings_and_integers_is_not_saved(words: list[Any], tmp_path: Path) -> None:
+    model = Word2Vec([words] * 5, **SMALL)
+    with pytest.raises(UsageError, match=r"^save: the word .*: only strings and integers can be saved"):
         model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
