@@ -47,10 +47,11 @@ class SavedModel:
 
 def write(path: str | os.PathLike, model: SavedModel) -> None:
     """Write a file. UsageError if a word is neither text nor an integer, or if JSON has no form for another value."""
-    for word in model.words:
+    words = [word.item() if isinstance(word, np.generic) else word for word in model.words]
+    for word in words:
         if type(word) not in (str, int):
             raise UsageError(f"save: the word {word!r:.60}: only strings and integers can be saved; train on strings")
-    tree = {"format": FORMAT, **{key: getattr(model, key) for key in ("kind", "arguments", "state", "words")}}
+    tree = {"format": FORMAT, "words": words, **{key: getattr(model, key) for key in ("kind", "arguments", "state")}}
     content = json.dumps(tree, default=_plain).encode()
     arrays: dict[str, np.ndarray] = {
         "model": np.frombuffer(content, np.uint8), "counts": model.counts.astype(np.int64)}

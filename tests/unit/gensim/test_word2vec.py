@@ -508,3 +508,12 @@ def test_a_model_on_other_words_than_strings_and_integers_is_not_saved(words: li
     with pytest.raises(UsageError, match=r"^save: the word .*: only strings and integers can be saved"):
         model.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("kind", [np.str_, np.int64])
+def test_a_model_on_words_of_numpy_is_saved_with_words_of_python(kind: Any, tmp_path: Path) -> None:
+    model = Word2Vec([list(map(kind, (5, 6, 7))), list(map(kind, (7, 8)))] * 5, **SMALL)
+    model.save(tmp_path / "model")
+    loaded = Word2Vec.load(tmp_path / "model")
+    assert loaded.wv.key_to_index == model.wv.key_to_index
+    assert {type(word) for word in loaded.wv.index_to_key} == {str if kind is np.str_ else int}
