@@ -197,16 +197,22 @@ class Word2Vec(GensimWord2Vec):
         """Update what depends on the trained tables."""
         self.wv.norms = None
 
+    def _check_shapes(self) -> None:
+        """Raise ArgumentError for a table that does not fit the vocabulary, as after wv.add_vectors."""
+        tables = [(f"wv.{name}", getattr(self.wv, name), n) for name, n in self._tables().items()]
+        for name, table, n in [*tables, ("syn1neg", self.syn1neg, len(self.wv))]:
+            if np.shape(table) != (n, self.vector_size):
+                raise ArgumentError(f"{name}: shape {np.shape(table)}: should be ({n}, {self.vector_size}), rows and "
+                                    "vector_size; add words with build_vocab(..., update=True)")
+
     def _check_tables(self) -> None:
-        """Make the tables float32 arrays that can be written. ArgumentError for locked vectors."""
-        for name, n in self._tables().items():
+        """Make the tables float32 arrays that can be written. ArgumentError for locked vectors and wrong shapes."""
+        for name in self._tables():
             if (np.asarray(getattr(self.wv, f"{name}_lockf")) != 1).any():
                 raise ArgumentError(f"wv.{name}_lockf: locked vectors are not implemented; set every entry to 1")
-            table = np.require(getattr(self.wv, name), np.float32, ["C", "W"])
-            setattr(self.wv, name, table)
-            if table.shape != (n, self.vector_size):
-                raise ArgumentError(f"wv.{name}: shape {table.shape}: should be ({n}, {self.vector_size}), rows and "
-                                    "vector_size")
+        self._check_shapes()
+        for owner, name in [*((self.wv, name) for name in self._tables()), (self, "syn1neg")]:
+            setattr(owner, name, np.require(getattr(owner, name), np.float32, ["C", "W"]))
 
     def prepare_weights(self, update: bool = False) -> None:
         """Initialize the tables, or those of new words; the state of the source belongs to the old vocabulary."""
@@ -219,8 +225,11 @@ class Word2Vec(GensimWord2Vec):
              pickle_protocol: int = 0) -> None:
         """Save the model to one safetensors file. Only `fname` has an effect.
 
-        Raises UsageError if a word is neither text nor an integer, or if JSON has no form for another value.
+        Raises UsageError if a word is neither text nor an integer, if JSON has no form for another value, or if a table
+        has other rows than the vocabulary.
         """
+        if hasattr(self, "syn1neg"):
+            self._check_shapes()
         tables = [*self._inputs(), None][:2] if hasattr(self, "syn1neg") else [None, None]
         saved.write(fname, saved.SavedModel(
             self.kind, self._arguments, {name: getattr(self, name) for name in _STATE if hasattr(self, name)},

@@ -27,6 +27,7 @@ from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.experiment import resolve
 from embtrain.experiment.run.run import train_in_memory
+from embtrain.gensim.errors import ArgumentError
 from embtrain.gensim.models import word2vec
 from embtrain.gensim.models.word2vec import Word2Vec
 
@@ -437,6 +438,15 @@ def test_locked_vectors_and_tables_of_another_shape_are_refused() -> None:
     model.wv.vectors_lockf, model.wv.vectors = np.ones(1), np.zeros((24, 5), np.float32)
     with pytest.raises(ValueError, match=r"shape \(24, 5\): should be \(24, 8\)"):
         model.train(topics(), total_examples=300, epochs=1)
+
+
+def test_words_without_a_row_in_every_table_are_refused_by_train_and_save(tmp_path: Path) -> None:
+    model = Word2Vec(topics(), **SMALL)
+    model.wv.add_vectors(["new"], np.zeros((1, 8), np.float32))
+    for call in (lambda: model.train(topics(), total_examples=300, epochs=1), lambda: model.save(tmp_path / "model")):
+        with pytest.raises(ArgumentError, match=r"^syn1neg: shape \(24, 8\): should be \(25, 8\), .*; add words with"):
+            call()
+    assert not (tmp_path / "model").exists()
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
