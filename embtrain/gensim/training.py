@@ -5,6 +5,7 @@ The tables of the model are copied in before the first epoch, and out after each
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,16 @@ class Epoch:
             part[...] = rows.cpu().numpy()
         contexts[...] = model.v.detach().cpu().numpy()
 
+    def learned(self) -> Learned | None:
+        """Return the state of the source and of the loss: a copy, because further epochs change it.
+
+        None: the text has no pairs.
+        """
+        if self.components is None:
+            return None
+        state = {"source": self.components.source.state_dict(), "loss": self.components.loss.state_dict()}
+        return state if self.is_last else copy.deepcopy(state)
+
 
 class EpochTrainer(Trainer):
     """The training loop in memory: it sums the loss, writes no checkpoints and leaves signals to the program."""
@@ -77,8 +88,8 @@ class EpochTrainer(Trainer):
 
 @progress.silence()
 def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, tables: Tables,
-          learned: Learned | None, folder: Path, on_epoch: Callable[[Epoch], None]) -> Learned | None:
-    """Train on a text and return what the source and the loss have learned. A text without pairs changes nothing.
+          learned: Learned | None, folder: Path, on_epoch: Callable[[Epoch], None]) -> None:
+    """Train on a text. One without pairs changes nothing.
 
     words: V. counts: (V,) of the vocabulary, which decide subsampling and noise. tables: only read. learned: from an
     earlier call over the same vocabulary; a state that does not fit is left out with a warning. on_epoch: called after
@@ -96,7 +107,7 @@ def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, t
                          "set sample=0", len(words))
             for number in range(last + 1):
                 on_epoch(Epoch(number, number == last, 0, 0.0))
-            return learned
+            return
         parts = _build(settings, task, vocabulary, tables, learned)
 
         def after_epoch() -> dict[str, float]:
@@ -107,7 +118,6 @@ def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, t
         trainer = EpochTrainer(parts.model, parts.source, parts.loss, task.windows, parts.train, folder, after_epoch,
                                parts.known_positives)
         trainer.run()
-        return {"source": parts.source.state_dict(), "loss": parts.loss.state_dict()}
     finally:
         torch.set_num_threads(n_threads_before)
 

@@ -57,6 +57,7 @@ class Word2Vec(GensimWord2Vec):
     kind = "Word2Vec"
     alpha: float
     min_alpha: float
+    train_count: int
 
     def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, vector_size: int = 100,
                  alpha: float = 0.025, window: int = 5, min_count: int = 5, max_vocab_size: int | None = None,
@@ -132,7 +133,7 @@ class Word2Vec(GensimWord2Vec):
         self._check_corpus_sanity(corpus_iterable=corpus_iterable, corpus_file=corpus_file, passes=epochs)
         self._check_tables()
         self.epochs, self.compute_loss, self.running_training_loss = epochs, compute_loss, 0.0
-        started, trained = default_timer(), 0
+        started, trained, n_calls = default_timer(), 0, self.train_count + 1
         for callback in callbacks:
             callback.on_train_begin(self)
 
@@ -144,6 +145,7 @@ class Word2Vec(GensimWord2Vec):
             if callbacks or epoch.is_last:
                 epoch.copy_tables(self._inputs(), self.syn1neg)
                 self._vectors_changed()
+                self._learned, self.train_count = epoch.learned() or self._learned, n_calls
             _log.info("EPOCH %d: %d words trained, %.1f s", epoch.number, trained, default_timer() - started)
             for callback in callbacks:
                 callback.on_epoch_end(self)
@@ -158,11 +160,10 @@ class Word2Vec(GensimWord2Vec):
             for callback in callbacks:
                 callback.on_epoch_begin(self)
             counts = self._counts()
-            self._learned = training.train(
+            training.train(
                 self._settings(int(counts.sum()), text.n_words), text, self.wv.index_to_key, counts,
                 (self._inputs(), self.syn1neg), self._learned, folder, on_epoch)
         self.min_alpha_yet_reached = min(self.alpha, self.min_alpha)
-        self.train_count += 1
         self.total_train_time += default_timer() - started
         for callback in callbacks:
             callback.on_train_end(self)

@@ -10,6 +10,7 @@ import pickle
 import signal
 import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from embtrain.experiment.run.run import train_in_memory
 from embtrain.gensim.errors import ArgumentError
 from embtrain.gensim.models import word2vec
 from embtrain.gensim.models.word2vec import Word2Vec
+from embtrain.gensim.training import EpochTrainer
 
 pytestmark = pytest.mark.long
 
@@ -465,6 +467,33 @@ def test_a_saved_model_continues_as_if_it_had_not_been_saved(more: dict[str, Any
     assert loaded.wv.expandos["count"].tolist() == model.wv.expandos["count"].tolist()
     loaded.build_vocab([["new", "a0"]], update=True)
     assert "new" in loaded.wv
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_model_saved_in_a_callback_continues_as_the_model_of_that_epoch(is_interrupted: bool, tmp_path: Path,
+                                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    class Saves(CallbackAny2Vec):
+        def on_epoch_end(self, model: Any) -> None:
+            model.save(tmp_path / "model")
+
+    run_step = EpochTrainer.run_step
+
+    def interrupt(self: EpochTrainer, *args: Any) -> Any:
+        result = run_step(self, *args)
+        if is_interrupted and self.position.epoch == 1:
+            raise KeyboardInterrupt
+        return result
+
+    model = Word2Vec(**SMALL, negatives="ace")
+    model.build_vocab(topics())
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) if is_interrupted else nullcontext():
+        patch.setattr(EpochTrainer, "run_step", interrupt)
+        model.train(topics(), total_examples=300, epochs=2, callbacks=[Saves()])
+    loaded = Word2Vec.load(tmp_path / "model")
+    assert np.array_equal(loaded.wv.vectors, model.wv.vectors)
+    for other in (model, loaded):
+        other.train(topics(), total_examples=300, epochs=1)
+    assert np.array_equal(loaded.wv.vectors, model.wv.vectors) and loaded.train_count == model.train_count == 2
 
 
 def test_a_model_without_a_vocabulary_is_saved(tmp_path: Path) -> None:
