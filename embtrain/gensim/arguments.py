@@ -1,7 +1,7 @@
 """The arguments of gensim's Word2Vec and FastText as settings of a run.
 
-KEYS maps each argument to its key, SUBWORD_KEYS those of FastText alone. An error names the argument that the user set,
-then the key.
+KEYS maps each argument to its key, SUBWORD_KEYS those of FastText alone, CALL_KEYS those of `train`. An error names the
+argument that the user set, then the key.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ KEYS = {"vector_size": "model.dim", "window": "text.window", "shrink_windows": "
         "sample": "text.sample", "alpha": "train.lr", "min_alpha": "train.min_lr", "epochs": "train.epochs",
         "negative": "negatives.k", "ns_exponent": "negatives.exponent"}
 SUBWORD_KEYS = {"min_n": "model.subword.min_n", "max_n": "model.subword.max_n", "bucket": "model.subword.buckets"}
+CALL_KEYS = {"start_alpha": "train.lr", "end_alpha": "train.min_lr"}
 MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
 # No held-out text, scores or checkpoints; a log line per epoch, because each one evaluates a block again.
@@ -95,7 +96,7 @@ def _resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Sequen
     flag_names = {"--negatives": "negatives"}
     lines = []
     for name, value in arguments.items():
-        (line,) = as_sets({(KEYS | SUBWORD_KEYS)[name]: value})
+        (line,) = as_sets({(KEYS | SUBWORD_KEYS | CALL_KEYS)[name]: value})
         lines.append(line)
         flag_names[f"--set {line}"] = f"{name}={line.partition('=')[2]}"
     for line in sets:

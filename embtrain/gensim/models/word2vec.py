@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from timeit import default_timer
 from typing import Any, Self
@@ -36,6 +37,7 @@ _SHARED = ("sentences", "corpus_file", "vector_size", "alpha", "window", "min_co
            "sorted_vocab", "batch_words", "callbacks", "max_final_vocab", "shrink_windows")
 _STATE = ("alpha", "min_alpha", "min_alpha_yet_reached", "epochs", "corpus_count", "corpus_total_words", "train_count",
           "total_train_time", "running_training_loss", "effective_min_count", "min_count", "sample")
+_CALL = ("alpha", "min_alpha", "epochs", "compute_loss", "running_training_loss")  # settings of a call of `train`
 
 
 class Word2Vec(GensimWord2Vec):
@@ -126,13 +128,31 @@ class Word2Vec(GensimWord2Vec):
         have no effect, but gensim requires one of them. Another call continues from the current vectors, with other
         draws. Returns the trained words and the words of the text, over all epochs.
         """
-        self.alpha, self.min_alpha = start_alpha or self.alpha, end_alpha or self.min_alpha
-        self._check_training_sanity(epochs=epochs, total_examples=total_examples, total_words=total_words)
-        assert epochs is not None  # checked above
-        texts.check_rereadable(corpus_iterable, epochs)
-        self._check_corpus_sanity(corpus_iterable=corpus_iterable, corpus_file=corpus_file, passes=epochs)
-        self._check_tables()
-        self.epochs, self.compute_loss, self.running_training_loss = epochs, compute_loss, 0.0
+        with self._restored_unless_trained():
+            self.alpha, self.min_alpha = start_alpha or self.alpha, end_alpha or self.min_alpha
+            self._check_training_sanity(epochs=epochs, total_examples=total_examples, total_words=total_words)
+            assert epochs is not None  # checked above
+            texts.check_rereadable(corpus_iterable, epochs)
+            self._check_corpus_sanity(corpus_iterable=corpus_iterable, corpus_file=corpus_file, passes=epochs)
+            self._check_tables()
+            self.epochs, self.compute_loss, self.running_training_loss = epochs, compute_loss, 0.0
+            rates = "start_alpha" if start_alpha else "alpha", "end_alpha" if end_alpha else "min_alpha"
+            return self._train(corpus_iterable, corpus_file, callbacks, rates)
+
+    @contextmanager
+    def _restored_unless_trained(self) -> Iterator[None]:
+        """Restore the settings of a call of `train` that ends before its first epoch has changed the model."""
+        earlier, n_calls = {name: getattr(self, name) for name in _CALL}, self.train_count
+        try:
+            yield
+        except BaseException:
+            if self.train_count == n_calls:
+                self.__dict__.update(earlier)
+            raise
+
+    def _train(self, corpus_iterable: Sentences | None, corpus_file: str | None, callbacks: Sequence[Any],
+               rates: tuple[str, str]) -> tuple[int, int]:
+        """Train with the settings of the model. rates: names of the two rates in errors. Returns as `train`."""
         started, trained, n_calls = default_timer(), 0, self.train_count + 1
         for callback in callbacks:
             callback.on_train_begin(self)
@@ -140,7 +160,7 @@ class Word2Vec(GensimWord2Vec):
         def on_epoch(epoch: Epoch) -> None:
             nonlocal trained
             trained += epoch.n_words
-            if compute_loss:
+            if self.compute_loss:
                 self.running_training_loss = epoch.loss
             if callbacks or epoch.is_last:
                 epoch.copy_tables(self._inputs(), self.syn1neg)
@@ -160,25 +180,25 @@ class Word2Vec(GensimWord2Vec):
             for callback in callbacks:
                 callback.on_epoch_begin(self)
             counts = self._counts()
-            training.train(
-                self._settings(int(counts.sum()), text.n_words), text, self.wv.index_to_key, counts,
-                (self._inputs(), self.syn1neg), self._learned, folder, on_epoch)
+            settings = self._settings(int(counts.sum()), text.n_words, rates)
+            training.train(settings, text, self.wv.index_to_key, counts, (self._inputs(), self.syn1neg), self._learned,
+                           folder, on_epoch)
         self.min_alpha_yet_reached = min(self.alpha, self.min_alpha)
         self.total_train_time += default_timer() - started
         for callback in callbacks:
             callback.on_train_end(self)
-        return trained, text.n_words * epochs
+        return trained, text.n_words * settings.train.epochs
 
-    def _settings(self, total: int, n_words: int) -> Settings:
+    def _settings(self, total: int, n_words: int, rates: tuple[str, str] = ("alpha", "min_alpha")) -> Settings:
         """Return the settings of the next call of `train`.
 
-        total: tokens of the words in the vocabulary. n_words: of the text.
+        total: tokens of the words in the vocabulary. n_words: of the text. rates: names of the first and last rate.
         """
         exponent = {"ns_exponent": self.ns_exponent} if self._has_exponent else {}
         return arguments.resolve(self.negatives, self.sg, {
             "vector_size": self.vector_size, "window": self.window, "shrink_windows": bool(self.shrink_windows),
-            "sample": arguments.sample_threshold(self.sample, total), "alpha": self.alpha,
-            "min_alpha": self.min_alpha, "epochs": self.epochs, "negative": self.negative, **exponent,
+            "sample": arguments.sample_threshold(self.sample, total), rates[0]: self.alpha, rates[1]: self.min_alpha,
+            "epochs": self.epochs, "negative": self.negative, **exponent,
             **self._subwords}, self.sets, arguments.call_seed(self.seed, self.train_count),
             arguments.n_threads(self.workers, -(-n_words // max(1, int(self.batch_words)))))
 

@@ -11,7 +11,7 @@ from helpers.looped import looped
 
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.gensim import FastText, Word2Vec
-from embtrain.gensim.errors import ArgumentError
+from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 
 pytestmark = pytest.mark.long
 
@@ -112,6 +112,25 @@ def test_an_argument_that_cannot_work_has_the_type_of_gensim(keys: dict[str, Any
         Word2Vec(**{**SMALL, **keys})
     (name,) = keys
     assert isinstance(caught.value, UsageError) and str(caught.value).startswith(name)
+
+
+@looped("keys, kind, message", [
+    ({"end_alpha": 0.5}, ArgumentError, "end_alpha=0.5: train.min_lr: 0.5: is above train.lr: 0.025, "),
+    ({"start_alpha": 1e-6}, ArgumentError, "min_alpha=0.0001: train.min_lr: 0.0001: is above train.lr: 1e-06, "),
+    ({"epochs": 1.5, "compute_loss": True}, ArgumentTypeError, "epochs=1.5: "),
+    ({"start_alpha": 0.5, "epochs": 0}, ValueError, "You must specify an explicit epochs count"),
+    ({"end_alpha": 0.01, "corpus_iterable": [3]}, DataError, "sentences: every item should be a list of words")])
+def test_a_refused_call_of_train_leaves_the_model_as_it_was(keys: dict[str, Any], kind: type[Exception], message: str
+                                                            ) -> None:
+    for cls in (Word2Vec, FastText):
+        model, same = (cls(SENTENCES, **SMALL, **{"bucket": 20} if cls is FastText else {}) for _ in range(2))
+        with pytest.raises(kind) as caught:
+            model.train(**{"corpus_iterable": SENTENCES, "total_examples": 40, "epochs": 1} | keys)
+        assert str(caught.value).startswith(message)
+        assert (model.alpha, model.min_alpha, model.epochs, model.compute_loss) == (0.025, 0.0001, 1, False)
+        for each in (model, same):
+            each.train(SENTENCES, total_examples=40, epochs=1)
+        assert np.array_equal(model.wv.vectors, same.wv.vectors)
 
 
 def test_a_missing_model_is_a_file_that_is_not_found(tmp_path: Path) -> None:
