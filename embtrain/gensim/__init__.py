@@ -7,6 +7,7 @@ arguments.py  the arguments of both classes as settings of a run
 sentences.py  sentences and corpus files as word ids on disk
 training.py   epochs of one call of `train`
 saved.py      the file of `save` and `load`
+vectors.py    KeyedVectors that are filled from a file
 errors.py     errors that are also ValueError, TypeError or FileNotFoundError, as gensim raises them
 """
 

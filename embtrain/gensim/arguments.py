@@ -6,6 +6,7 @@ argument that the user set, then the key.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from embtrain import experiment
-from embtrain.common import machine
-from embtrain.common.config import as_sets, from_set
+from embtrain.common import machine, shipped
+from embtrain.common.config import Layer, as_sets, from_set, read_yaml
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import TextConfig
 from embtrain.experiment import Settings
@@ -77,7 +78,17 @@ def _dotted_keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Sequence[str], seed: int, threads: int
+def read_strategy(negatives: str | os.PathLike | Layer) -> str | Layer:
+    """Return the name of a strategy, or the content of a YAML file. Raises ArgumentError."""
+    if isinstance(negatives, Layer) or not (name := os.fspath(negatives)).endswith(shipped.RECIPE_SUFFIXES):
+        return negatives if isinstance(negatives, Layer) else name
+    try:
+        return read_yaml(name, name)
+    except UsageError as error:
+        raise ArgumentError(*error.args) from error
+
+
+def resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets: Sequence[str], seed: int, threads: int
             ) -> Settings:
     """Return the settings of a run.
 
@@ -91,7 +102,7 @@ def resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Sequenc
         raise (ArgumentTypeError if is_type else ArgumentError)(*error.args) from error
 
 
-def _resolve(negatives: str, sg: int, arguments: Mapping[str, Any], sets: Sequence[str], seed: int, threads: int
+def _resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets: Sequence[str], seed: int, threads: int
              ) -> Settings:
     flag_names = {"--negatives": "negatives"}
     lines = []

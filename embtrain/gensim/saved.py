@@ -4,7 +4,8 @@
     ngrams             (B, D) float32, rows of the n-grams of a FastText
     counts             (V,) int64
     learned            (bytes,) uint8, the state of the source and of the loss; missing before `train`
-    model              (bytes,) uint8, JSON: class, words, arguments of the constructor, state of training
+    model              (bytes,) uint8, JSON: class, words, arguments of the constructor with the content of a
+                       strategy's YAML, state of training
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import safetensors
 
 from embtrain.common import machine
+from embtrain.common.config import Layer
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
@@ -90,10 +92,12 @@ def read(path: str | os.PathLike, kind: str) -> SavedModel:
             raise DataError(f"{path}: format {tree['format']!r:.20} is unknown; this version supports {FORMAT}")
         if tree["kind"] != kind:
             raise DataError(f"{path}: is a {tree['kind']!s:.20}; read it with embtrain.gensim's class of that name")
+        if isinstance(strategy := tree["arguments"].get("negatives"), dict):
+            tree["arguments"]["negatives"] = Layer(strategy["name"], strategy["tree"])
         learned = serialize.from_bytes(arrays["learned"].tobytes(), str(path)) if "learned" in arrays else None
         model = SavedModel(kind, tree["arguments"], tree["state"], tree["words"], arrays["counts"],
                            arrays.get("vectors"), arrays.get("contexts"), arrays.get("ngrams"), learned)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: contains no model; {_REMEDY}") from error
     tables = [table for table in (model.vectors, model.contexts) if table is not None]
     if len(model.counts) != len(model.words) or any(len(table) != len(model.words) for table in tables):
@@ -102,7 +106,9 @@ def read(path: str | os.PathLike, kind: str) -> SavedModel:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a NumPy number, as searches produce, to a Python number, and a path to text."""
+    """Convert a NumPy number, as searches produce, to a Python number, a path to text, a strategy to a mapping."""
+    if isinstance(value, Layer):
+        return {"name": value.name, "tree": value.tree}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, os.PathLike):

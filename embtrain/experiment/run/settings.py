@@ -37,17 +37,19 @@ Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # merged tree, and the pla
 _STRATEGY_FILES: ContextVar[dict[str, Layer]] = ContextVar("_STRATEGY_FILES")  # by path
 
 
-def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
-            config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
+def resolve(strategy: str | Layer | None = None, model: str | None = None, corpus: str | None = None,
+            loss: str | None = None, config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
             threads: int | None = None, device: str | None = None,
             flag_names: Mapping[str, str] | None = None, tuned: bool = False, check_rates: bool = True) -> Settings:
     """Resolve the configuration of a run; UsageError lists every error with its place.
 
+    strategy: a name, the path of a YAML file, or the content of one under its path.
     tuned: read the tuned settings of this model and corpus, which name a strategy and a loss. check_rates: False if a
     search has yet to choose the rates.
     flag_names: replacements for flags like `--loss` or `--set train.lr=0` in error messages, by flag.
     """
     flag_names = flag_names or {}
+    content, strategy = (strategy, strategy.name) if isinstance(strategy, Layer) else (None, strategy)
     default = read_yaml(shipped.folder("configs") / "default.yaml")
     user_layers = [read_yaml(config)] if config is not None else []
     flags = [Layer(flag_names.get(f"--{name}", f"--{name}"), tree) for name, value, tree in (
@@ -62,8 +64,8 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     merged = merge([default, model_layer, *user_layers, *flags])
     tuned_layers = [_read_tuned(model, str(merged[0].get("corpus")), merge([*user_layers, *flags]))] if tuned else []
     merged = merge([default, model_layer, *tuned_layers, *user_layers, *flags])
-    strategy_layer = _without_group(
-        _read_overlay(merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy")))
+    strategy_layer = _without_group(content or _read_overlay(
+        merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy")))
     tree, places = merge([strategy_layer])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(f"{place}: model.name: is {describe_value(tree['model']['name'])}; a strategy applies to any "

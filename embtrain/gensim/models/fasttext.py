@@ -18,7 +18,8 @@ from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
 from embtrain.gensim.errors import ArgumentError
-from embtrain.gensim.models.word2vec import Sentences, Word2Vec, add_words
+from embtrain.gensim.models.word2vec import Sentences, Word2Vec
+from embtrain.gensim.vectors import add_words
 
 __all__ = ["FastText", "FastTextKeyedVectors", "load_facebook_model", "load_facebook_vectors", "save_facebook_model"]
 

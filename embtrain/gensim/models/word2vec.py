@@ -15,17 +15,19 @@ from timeit import default_timer
 from typing import Any, Self
 
 import numpy as np
-from gensim.models import KeyedVectors, Word2Vec as GensimWord2Vec
+from gensim.models import Word2Vec as GensimWord2Vec
 from gensim.models.word2vec import LineSentence, PathLineSentences, Text8Corpus
 
+from embtrain.common.config import Layer
 from embtrain.common.errors import DataError
 from embtrain.common.files import temporary_folder
 from embtrain.data.storage.folders import cache_folder
 from embtrain.experiment import Settings
 from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments, saved, sentences as texts, training
-from embtrain.gensim.errors import ArgumentError
+from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.training import Epoch, Learned
+from embtrain.gensim.vectors import add_words
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
 
@@ -81,13 +83,14 @@ class Word2Vec(GensimWord2Vec):
         self._arguments = {name: value for name, value in given.items()
                            if name not in (*_NOT_SAVED, "self", "__class__", "sets")}
         self._arguments["sets"] = self.sets = arguments.checked_sets(given["sets"], given)
-        self.negatives, self._subwords = os.fspath(given["negatives"]), dict(subwords or {})
+        self.negatives, self._subwords = given["negatives"], dict(subwords or {})
+        self._arguments["negatives"] = self._strategy
         self._learned: Learned | None = None
         arguments.check_algorithm(given["sg"], given["hs"], given["cbow_mean"])
         arguments.n_threads(given["workers"])
         texts.check_rereadable(given["sentences"], given["epochs"] + 1)
         chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}
-        resolved = arguments.resolve(self.negatives, given["sg"], {
+        resolved = arguments.resolve(self._strategy, given["sg"], {
             **chosen, **self._subwords, "shrink_windows": bool(given["shrink_windows"]),
             **{name: given[name] for name in ("negative", "ns_exponent") if given[name] is not None
                and (given[name] or name != "negative")}}, self.sets, 1, 1)
@@ -95,6 +98,15 @@ class Word2Vec(GensimWord2Vec):
         return {**{name: given[name] for name in _SHARED}, "hs": 0,
                 "negative": resolved.negatives.k if given["negative"] is None else given["negative"],
                 "ns_exponent": getattr(resolved.negatives, "exponent", 0.75)}
+
+    @property
+    def negatives(self) -> str:
+        """The strategy: its name, or the path of its YAML, which is read when it is set."""
+        return self._strategy.name if isinstance(self._strategy, Layer) else self._strategy
+
+    @negatives.setter
+    def negatives(self, strategy: str | os.PathLike | Layer) -> None:
+        self._strategy = arguments.read_strategy(strategy)
 
     # -- vocabulary -----------------------------------------------------------------------------------------------
 
@@ -195,7 +207,7 @@ class Word2Vec(GensimWord2Vec):
         total: tokens of the words in the vocabulary. n_words: of the text. rates: names of the first and last rate.
         """
         exponent = {"ns_exponent": self.ns_exponent} if self._has_exponent else {}
-        return arguments.resolve(self.negatives, self.sg, {
+        return arguments.resolve(self._strategy, self.sg, {
             "vector_size": self.vector_size, "window": self.window, "shrink_windows": bool(self.shrink_windows),
             "sample": arguments.sample_threshold(self.sample, total), rates[0]: self.alpha, rates[1]: self.min_alpha,
             "epochs": self.epochs, "negative": self.negative, **exponent,
@@ -249,9 +261,10 @@ class Word2Vec(GensimWord2Vec):
         Raises UsageError if a word is neither text nor an integer, if JSON has no form for another value, or if a table
         has other rows than the vocabulary.
         """
+        tables: list[Any] = [None, None]
         if hasattr(self, "syn1neg"):
             self._check_shapes()
-        tables = [*self._inputs(), None][:2] if hasattr(self, "syn1neg") else [None, None]
+            tables = [*self._inputs(), None]
         saved.write(fname, saved.SavedModel(
             self.kind, self._arguments, {name: getattr(self, name) for name in _STATE if hasattr(self, name)},
             self.wv.index_to_key, self._counts(), tables[0], getattr(self, "syn1neg", None), tables[1],
@@ -264,7 +277,8 @@ class Word2Vec(GensimWord2Vec):
         Raises MissingFileError, or DataError for any other file, e.g. gensim's.
         """
         content = saved.read(fname, cls.kind)
-        model = cls(**content.arguments)
+        with settings_of_file(fname, "train and save the model again"):
+            model = cls(**content.arguments)
         for name, value in content.state.items():
             setattr(model, name, value)
         if content.vectors is not None:
@@ -275,14 +289,3 @@ class Word2Vec(GensimWord2Vec):
             model.syn1neg = content.contexts
         model._learned = content.learned
         return model
-
-
-def add_words(wv: KeyedVectors, words: Sequence[Any], counts: np.ndarray, vectors: np.ndarray,
-              ngrams: np.ndarray | None) -> None:
-    """Fill empty vectors. counts: (V,). vectors: (V, D). ngrams: (B, D) of FastTextKeyedVectors; None: of others."""
-    wv.add_vectors(words, vectors)
-    wv.expandos["count"] = counts.copy()
-    if ngrams is not None:
-        wv.vectors_vocab, wv.vectors_ngrams = vectors, ngrams
-        wv.recalc_char_ngram_buckets()
-        wv.adjust_vectors()

@@ -11,6 +11,7 @@ import signal
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ from gensim.models.callbacks import CallbackAny2Vec
 from helpers.looped import looped
 
 from embtrain.common import progress
-from embtrain.common.config import as_sets
+from embtrain.common.config import Layer, as_sets
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.experiment import resolve
 from embtrain.experiment.run.run import train_in_memory
+from embtrain.gensim import saved
 from embtrain.gensim.errors import ArgumentError
 from embtrain.gensim.models import word2vec
 from embtrain.gensim.models.word2vec import Word2Vec
@@ -506,13 +508,40 @@ def test_a_model_without_a_vocabulary_is_saved(tmp_path: Path) -> None:
 def test_a_state_of_another_strategy_starts_again_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture
                                                                  ) -> None:
     strategy = tmp_path / "own.yaml"
-    strategy.write_text("negatives: {source: unigram, k: 2}\nloss: {name: logistic}\n")
-    Word2Vec(topics(), **SMALL, negatives=strategy).save(tmp_path / "model")
+    model = Word2Vec(topics(), **SMALL)
     strategy.write_text("negatives: {source: ace, k: 2}\nloss: {name: logistic}\n")
-    model = Word2Vec.load(tmp_path / "model")
+    model.negatives = strategy
     before = model.wv.vectors.copy()
     model.train(topics(), total_examples=300, epochs=1)
     assert "the state of ace starts again" in caplog.text and not np.array_equal(model.wv.vectors, before)
+    assert model.negatives == str(strategy)
+
+
+def test_the_file_contains_the_strategy_that_was_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text("negatives: {source: ace, k: 2}\nloss: {name: logistic}\n")
+    model = Word2Vec(topics(), **SMALL, negatives="own.yaml")
+    model.save("model")
+    Path("own.yaml").unlink()
+    loaded = Word2Vec.load("model")
+    loaded.save("again")
+    models = [model, loaded, Word2Vec.load("again")]
+    for each in models:
+        each.train(topics(), total_examples=300, epochs=1)
+        assert np.array_equal(each.wv.vectors, model.wv.vectors) and each.negative == 2
+        assert each.negatives == "own.yaml"
+
+
+def test_settings_of_a_file_that_cannot_be_used_are_one_line_with_its_path(tmp_path: Path) -> None:
+    Word2Vec(**SMALL).save(tmp_path / "model")
+    content = saved.read(tmp_path / "model", "Word2Vec")
+    for key, value, message in (("window", 5000, "window=5000: "), ("negatives", "mine.yaml", "mine.yaml: cannot be "),
+                                ("negatives", Layer("mine.yaml", {"los": 1}), "mine.yaml: los: unknown key")):
+        saved.write(tmp_path / "other", replace(content, arguments=content.arguments | {key: value}))
+        with pytest.raises(DataError) as caught:
+            Word2Vec.load(tmp_path / "other")
+        assert str(caught.value).startswith(f"{tmp_path / 'other'}: its settings cannot be used: {message}")
+        assert "\n" not in str(caught.value)
 
 
 def test_damaged_files_are_one_line(tmp_path: Path) -> None:
