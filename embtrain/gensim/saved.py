@@ -4,14 +4,16 @@
     ngrams             (B, D) float32, rows of the n-grams of a FastText
     counts             (V,) int64
     learned            (bytes,) uint8, the state of the source and of the loss; missing before `train`
-    model              (bytes,) uint8, JSON: class, words, arguments of the constructor with the content of a
-                       strategy's YAML, state of training
+    model              (bytes,) uint8, JSON: class, words, arguments of the constructor, attributes; a strategy is a
+                       name or the content of its YAML
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from embtrain.data.storage import checksummed
 from embtrain.gensim.errors import MissingFileError
 from embtrain.train.state import serialize
 
+_log = logging.getLogger("embtrain")
 FORMAT = 1
 _PICKLE = b"\x80"  # first byte of a pickle; of a safetensors file, it can be part of a length before the header
 _REMEDY = "give a file that `save` of embtrain's Word2Vec or FastText wrote"
@@ -37,8 +40,8 @@ class SavedModel:
     """Content of a file. Tables are None before build_vocab."""
 
     kind: str                       # Word2Vec or FastText
-    arguments: dict[str, Any]
-    state: dict[str, Any]
+    arguments: dict[str, Any]       # of the constructor
+    state: dict[str, Any]           # attributes, as `plain_attributes` returns them
     words: list[Any]                # V, str or int
     counts: np.ndarray              # (V,) int64
     vectors: np.ndarray | None      # (V, D) float32
@@ -92,8 +95,9 @@ def read(path: str | os.PathLike, kind: str) -> SavedModel:
             raise DataError(f"{path}: format {tree['format']!r:.20} is unknown; this version supports {FORMAT}")
         if tree["kind"] != kind:
             raise DataError(f"{path}: is a {tree['kind']!s:.20}; read it with embtrain.gensim's class of that name")
-        if isinstance(strategy := tree["arguments"].get("negatives"), dict):
-            tree["arguments"]["negatives"] = Layer(strategy["name"], strategy["tree"])
+        for values, name in ((tree["arguments"], "negatives"), (tree["state"], "_strategy")):
+            if isinstance(strategy := values.get(name), dict):
+                values[name] = Layer(strategy["name"], strategy["tree"])
         learned = serialize.from_bytes(arrays["learned"].tobytes(), str(path)) if "learned" in arrays else None
         model = SavedModel(kind, tree["arguments"], tree["state"], tree["words"], arrays["counts"],
                            arrays.get("vectors"), arrays.get("contexts"), arrays.get("ngrams"), learned)
@@ -103,6 +107,28 @@ def read(path: str | os.PathLike, kind: str) -> SavedModel:
     if len(model.counts) != len(model.words) or any(len(table) != len(model.words) for table in tables):
         raise DataError(f"{path}: its tables and words differ in number; {_REMEDY}")
     return model
+
+
+def plain_attributes(model: object, rebuilt: Collection[str]) -> dict[str, Any]:
+    """Return the attributes of a model that JSON stores unchanged. Others are left out with a warning.
+
+    rebuilt: names of those that `load` restores otherwise.
+    """
+    state = {name: value for name, value in vars(model).items() if name not in rebuilt}
+    for name, value in list(state.items()):
+        if not _is_plain(value):
+            _log.warning("save: %s: a %s is not saved; set numbers, text, or lists and dicts of these", name,
+                         type(value).__name__)
+            del state[name]
+    return state
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(type(key) is str and _is_plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float, np.integer, np.floating, np.bool_, Layer))
 
 
 def _plain(value: Any) -> Any:

@@ -37,8 +37,8 @@ _NOT_SAVED = ("sentences", "corpus_file", "callbacks", "trim_rule", "hashfxn", "
 _SHARED = ("sentences", "corpus_file", "vector_size", "alpha", "window", "min_count", "max_vocab_size", "sample",
            "seed", "workers", "min_alpha", "sg", "cbow_mean", "hashfxn", "epochs", "null_word", "trim_rule",
            "sorted_vocab", "batch_words", "callbacks", "max_final_vocab", "shrink_windows")
-_STATE = ("alpha", "min_alpha", "min_alpha_yet_reached", "epochs", "corpus_count", "corpus_total_words", "train_count",
-          "total_train_time", "running_training_loss", "effective_min_count", "min_count", "sample")
+_REBUILT = ("wv", "syn1neg", "random", "hashfxn", "callbacks", "load", "load_fasttext_format", "raw_vocab", "cum_table",
+            "lifecycle_events", "_arguments", "_subwords", "_has_exponent", "_learned")  # not in the state of a file
 _CALL = ("alpha", "min_alpha", "epochs", "compute_loss", "running_training_loss")  # settings of a call of `train`
 
 
@@ -266,9 +266,8 @@ class Word2Vec(GensimWord2Vec):
             self._check_shapes()
             tables = [*self._inputs(), None]
         saved.write(fname, saved.SavedModel(
-            self.kind, self._arguments, {name: getattr(self, name) for name in _STATE if hasattr(self, name)},
-            self.wv.index_to_key, self._counts(), tables[0], getattr(self, "syn1neg", None), tables[1],
-            self._learned))
+            self.kind, self._arguments, saved.plain_attributes(self, _REBUILT), self.wv.index_to_key, self._counts(),
+            tables[0], getattr(self, "syn1neg", None), tables[1], self._learned))
 
     @classmethod
     def load(cls, fname: str | os.PathLike, mmap: str | None = None, rethrow: bool = False) -> Self:
@@ -279,11 +278,10 @@ class Word2Vec(GensimWord2Vec):
         content = saved.read(fname, cls.kind)
         with settings_of_file(fname, "train and save the model again"):
             model = cls(**content.arguments)
-        for name, value in content.state.items():
-            setattr(model, name, value)
+        model.__dict__.update(content.state)
         if content.vectors is not None:
             bucket = getattr(model.wv, "bucket", None)
-            if getattr(content.ngrams, "shape", None) != (None if bucket is None else (bucket, model.vector_size)):
+            if getattr(content.ngrams, "shape", None) != (None if bucket is None else (bucket, model.wv.vector_size)):
                 raise DataError(f"{fname}: its table of n-grams does not have `bucket` rows; save the model again")
             add_words(model.wv, content.words, content.counts, content.vectors, content.ngrams)
             model.syn1neg = content.contexts

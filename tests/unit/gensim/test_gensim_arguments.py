@@ -42,6 +42,29 @@ def test_a_value_that_json_lacks_is_not_saved(tmp_path: Path) -> None:
         Word2Vec(**SMALL | {"comment": {1}}).save(tmp_path / "model")
 
 
+def test_attributes_that_were_changed_after_construction_are_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                                   ) -> None:
+    (tmp_path / "own.yaml").write_text("negatives: {source: ace, k: 2}\nloss: {name: logistic}\n", encoding="utf-8")
+    settings: dict[str, Any] = {"window": 1, "negative": 15, "ns_exponent": np.float32(0.5), "seed": 9, "sample": 0.1,
+                                "shrink_windows": False, "sg": 0, "batch_words": 7, "sets": ["loss.name=nce"]}
+    for cls in (Word2Vec, FastText):
+        for changes in (settings, {"negatives": tmp_path / "own.yaml"}):
+            model = cls(SENTENCES, **SMALL, **{"bucket": 20} if cls is FastText else {})
+            for name, value in (changes | {"tag": {"mine": [1, None, "x"]}, "lock": {1}, "pair": (1, 2)}).items():
+                setattr(model, name, value)
+            caplog.clear()
+            model.save(tmp_path / "model")
+            loaded = cls.load(tmp_path / "model")
+            assert {name: getattr(loaded, name) for name in changes} == {name: getattr(model, name) for name in changes}
+            for each in (model, loaded):
+                each.train(SENTENCES, total_examples=40, epochs=1)
+            assert np.array_equal(loaded.wv.vectors, model.wv.vectors)
+            assert loaded.tag == model.tag and not hasattr(loaded, "pair")
+            for message in ("save: lock: a set is not saved; ", "save: pair: a tuple is not saved; "):
+                assert message in caplog.text
+            assert caplog.text.count("is not saved") == 2
+
+
 # --- sets -------------------------------------------------------------------------------------------------------------
 
 @looped("sets, message", [
