@@ -91,14 +91,14 @@ def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, t
           learned: Learned | None, folder: Path, on_epoch: Callable[[Epoch], None]) -> None:
     """Train on a text. One without pairs changes nothing.
 
-    words: V. counts: (V,) of the vocabulary, which decide subsampling and noise. tables: only read. learned: from an
-    earlier call over the same vocabulary; a state that does not fit is left out with a warning. on_epoch: called after
-    each epoch. Raises UsageError, DataError, ResourceError.
+    words: V, whose n-grams are those of their text, as in gensim. counts: (V,) of the vocabulary, which decide
+    subsampling and noise. tables: only read. learned: from an earlier call over the same vocabulary; a state that does
+    not fit is left out with a warning. on_epoch: called after each epoch. Raises UsageError, DataError, ResourceError.
     """
     n_threads_before = torch.get_num_threads()
     try:
         components.use_threads(settings.train.threads)
-        vocabulary = Vocabulary(words, np.maximum(counts, 1), text.n_words)
+        vocabulary = Vocabulary([f"{word}" for word in words], np.maximum(counts, 1), text.n_words)
         corpus = Corpus(text.ids, text.sequence, text.sequence[[0, -1]], vocabulary, {}, (1, 1))
         last = settings.train.epochs - 1
         kind = cast(type[WindowsTask], tasks.find(settings))

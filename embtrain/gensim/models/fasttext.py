@@ -17,7 +17,7 @@ from embtrain.data.vectors.fasttext_file import read_fasttext
 from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
-from embtrain.gensim.errors import ArgumentError
+from embtrain.gensim.errors import ArgumentError, SentencesError
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.vectors import add_words
 
@@ -53,6 +53,15 @@ class FastText(Word2Vec, GensimFastText):
         subwords = {"min_n": max(min_n, 1), "max_n": max_n, "bucket": bucket} if has_ngrams else None
         keys = self._prepare(given, subwords)
         GensimFastText.__init__(self, min_n=min_n, max_n=max_n, bucket=bucket if has_ngrams else 0, **keys)
+
+    def prepare_vocab(self, *args: Any, **keys: Any) -> dict[str, int]:
+        """Choose the words of the vocabulary. SentencesError for tuples, which gensim cannot format."""
+        report: dict[str, int] = super().prepare_vocab(*args, **keys)
+        for word in self.wv.index_to_key if self.wv.bucket else ():
+            if isinstance(word, tuple):
+                raise SentencesError(f"sentences: the word {word!r:.60}: a tuple has no n-grams; train on strings, or "
+                                     "set bucket=0")
+        return report
 
     def _tables(self) -> dict[str, int]:
         return {"vectors_vocab": len(self.wv), "vectors_ngrams": self.wv.bucket}

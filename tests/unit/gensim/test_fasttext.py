@@ -118,6 +118,24 @@ def test_vectors_are_means_of_the_trained_rows_and_unseen_words_have_them_too() 
         assert {near for near, _ in model.wv.most_similar(word, topn=3)} <= set(topic)
 
 
+@looped("words", [[1, 22, 333], [b"a", b"bb", b"ccc"], [1.5, 22.5, None], [np.str_("a"), "bb", True]])
+def test_ngrams_of_words_are_those_of_their_text_as_in_gensim(words: list[Any]) -> None:
+    keys = {**SMALL, "bucket": 500}
+    model, theirs = FastText([words] * 20, **keys), gensim.models.FastText([words] * 20, **keys)
+    of_text = FastText([list(map(str, words))] * 20, **keys)
+    assert model.wv.index_to_key == theirs.wv.index_to_key
+    assert [rows.tolist() for rows in model.wv.buckets_word] == [rows.tolist() for rows in theirs.wv.buckets_word]
+    assert all(np.array_equal(getattr(model.wv, name), getattr(of_text.wv, name)) for name in TABLES)
+
+
+def test_tuples_have_no_ngrams() -> None:
+    sentences = [[("a", 1), ("b", 2)]] * 20
+    with pytest.raises(TypeError, match=r"^sentences: the word \(.*\): a tuple has no n-grams; ") as caught:
+        FastText(sentences, **SMALL)
+    assert isinstance(caught.value, DataError)
+    assert len(FastText(sentences, **{**SMALL, "bucket": 0}).wv) == 2
+
+
 @pytest.mark.parametrize("more", [{"max_n": 2}, {"bucket": 0}])
 def test_without_ngrams_it_is_word2vec(more: dict[str, Any]) -> None:
     model, keys = FastText(topics(), **{**SMALL, **more}), {k: v for k, v in SMALL.items() if k != "bucket"}
