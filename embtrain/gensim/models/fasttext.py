@@ -17,7 +17,7 @@ from embtrain.data.vectors.fasttext_file import read_fasttext
 from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
-from embtrain.gensim.errors import ArgumentError, SentencesError
+from embtrain.gensim.errors import ArgumentError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.vectors import add_words
 
@@ -74,16 +74,19 @@ class FastText(Word2Vec, GensimFastText):
 def load_facebook_model(path: str | os.PathLike[str], encoding: str = "utf-8") -> FastText:
     """Read a model of fastText (.bin) with all its tables, skip-gram or CBOW, to train it further.
 
-    DataError for a model that was not trained with negative sampling, and for those that
-    embtrain/data/vectors/fasttext_file.py refuses.
+    DataError for a model that was not trained with negative sampling, for settings in the file that FastText refuses,
+    and for the faults that embtrain/data/vectors/fasttext_file.py finds.
     """
     given = _read(path, encoding, with_output=True)
     s = given.settings
-    if s.loss != LOSSES["ns"]:
+    remedy = "read its vectors with load_facebook_vectors"
+    if s.loss != LOSSES["ns"] or s.neg < 1:
         raise DataError(f"{path}: was not trained with negative sampling, so its output matrix cannot be trained "
-                        "further; read its vectors with load_facebook_vectors")
-    model = FastText(vector_size=s.dim, window=s.ws, epochs=s.epoch, negative=s.neg, sg=int(s.model == MODELS["sg"]),
-                     bucket=s.bucket, min_count=s.min_count, sample=s.t, min_n=s.minn, max_n=s.maxn)
+                        f"further; {remedy}")
+    with settings_of_file(path, remedy):
+        model = FastText(vector_size=s.dim, window=s.ws, epochs=s.epoch, negative=s.neg,
+                         sg=int(s.model == MODELS["sg"]), bucket=s.bucket, min_count=s.min_count, sample=s.t,
+                         min_n=s.minn, max_n=s.maxn)
     add_words(model.wv, given.words, given.counts, given.word_rows, given.ngram_rows[:model.wv.bucket])
     model.syn1neg, model.corpus_total_words = given.output, int(given.counts.sum())
     return model

@@ -264,3 +264,22 @@ def test_cbow_stays_cbow_and_the_hierarchical_softmax_is_an_error(tmp_path: Path
     with pytest.raises(DataError, match=r"hs\.bin: was not trained with negative sampling"):
         load_facebook_model(tmp_path / "hs.bin")
     assert "warmth" in load_facebook_vectors(tmp_path / "hs.bin").key_to_index
+
+
+@looped("settings, message", [
+    ({"epochs": 0}, "its settings cannot be used: epochs=0: train.epochs: should be "),
+    ({"window": 1500}, "its settings cannot be used: window=1500: text.window: should be "),
+    ({"epochs": 0, "window": 1500}, "its settings cannot be used: window=1500: text.window: should be "),
+    ({"negative": -1}, "was not trained with negative sampling")])  # gensim cannot write 0
+def test_settings_of_a_model_of_fasttext_that_cannot_be_used_are_one_line_with_its_path(settings: dict[str, Any],
+                                                                                        message: str, tmp_path: Path
+                                                                                        ) -> None:
+    model = gensim.models.FastText(topics(), **SMALL)
+    for name, value in settings.items():
+        setattr(model, name, value)
+    save_facebook_model(model, str(tmp_path / "m.bin"))
+    with pytest.raises(DataError) as caught:
+        load_facebook_model(tmp_path / "m.bin")
+    assert str(caught.value).startswith(f"{tmp_path / 'm.bin'}: {message}") and "\n" not in str(caught.value)
+    assert str(caught.value).endswith("; read its vectors with load_facebook_vectors")
+    assert "warmth" in load_facebook_vectors(tmp_path / "m.bin").key_to_index
