@@ -167,8 +167,11 @@ def _twice_differentiable(function: Callable[..., tuple[Tensor, ...]], inputs: t
     """Gradients of a function of PyTorch, None of an input that needs none, with a graph for their own gradients.
 
     For a backward pass with create_graph=True, as gradient penalties need: it enables gradients, others disable them.
+    An output may depend on inputs alone that need no gradient.
     """
-    pairs = [(y, g) for y, g in zip(function(*inputs), grads, strict=True) if g is not None]
+    pairs = [(y, g) for y, g in zip(function(*inputs), grads, strict=True) if g is not None and y.requires_grad]
+    if not pairs:
+        return (None,) * len(inputs)
     outputs, known = zip(*pairs, strict=True)
     wanted = [x for x in inputs if x.requires_grad]
     found = iter(torch.autograd.grad(outputs, wanted, known, create_graph=True, allow_unused=True))

@@ -85,6 +85,25 @@ def test_gradients_are_differentiable(name: str, similarity: str, sparse: bool, 
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
+@looped("name", CORES)
+@looped("fixed", ["query", "table"])
+@looped("similarity", ["dot", "cosine"])
+@looped("shared", ["rows of their own", "shared rows", "every row"])
+def test_gradients_are_differentiable_if_one_input_is_fixed(name: str, similarity: str, fixed: str, shared: str
+                                                            ) -> None:
+    draw, ids = torch.Generator().manual_seed(4), tables()[2]
+    leaves = torch.randn(B, D, generator=draw), torch.randn(V, D, generator=draw)
+    ids = {"rows of their own": ids, "shared rows": ids[:1], "every row": all_candidates(V, ids.device)}[shared]
+
+    def gradient(dtype: torch.dtype) -> Tensor:
+        h, c = (x.to(dtype, copy=True) for x in leaves)
+        x = (c if fixed == "query" else h).requires_grad_()
+        of_x, = torch.autograd.grad(scores(similarity, h, c, ids, False).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(of_x.square().sum(), x)[0].double()
+    with using(name):
+        found, expected = gradient(torch.float32), gradient(torch.float64)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
 
 @needs_core
 def test_core_reads_only_candidates_looked_up_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
