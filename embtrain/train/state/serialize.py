@@ -95,7 +95,8 @@ def from_bytes(content: bytes, name: str) -> dict:
     try:
         size, = struct.unpack_from("<Q", content)
         tree = json.loads(content[8:8 + size])
-        file = _Loaded(load(content[8 + size:]))
+        with torch.device("cpu"):                                  # empty tensors are made on the default device
+            file = _Loaded(load(content[8 + size:]))
         state = _decode(tree, file, unread := set(file.tensors), MAX_DEPTH, copy=False)
     except (SafetensorError, _BadNode, struct.error, ValueError, RecursionError) as error:
         raise DataError(f"{name}: is not a state that was saved: {' '.join(str(error).split())[:200]}") from error

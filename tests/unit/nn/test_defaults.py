@@ -42,7 +42,7 @@ def arguments(case: str) -> dict[str, Any]:
     source, options = case.split()[0], dict(CASES[case])
     is_exact, is_frozen = negatives.find(source).traits.density == "exact", source.startswith("synthetic")
     return {"negatives": source, "loss": "sampled_softmax" if is_exact else "margin" if is_frozen else "logistic",
-            "num_sampled": options.pop("k", 1 if is_frozen else 5),
+            "num_sampled": options.pop("k", None if source == "every" else 1 if is_frozen else 5),
             "share": SHARE[options.pop("share_draws_by", "row")],
             "frozen": is_frozen, "similarity": "cosine" if is_frozen else "dot", **options, "counts": [1.0] * V}
 
@@ -109,6 +109,23 @@ def test_a_module_made_without_memory_is_loaded_by_its_state(options: dict[str, 
     assert loss(*call) == saved(*call)
     with torch.device("meta"), pytest.raises(UsageError, match=r"^counts: is on the device meta"):
         sampled.NCE("unigram", num_classes=V, counts=torch.ones(V))
+
+
+def test_a_state_is_loaded_under_the_default_device_meta() -> None:
+    """The state of ace contains empty tensors."""
+    def made() -> sampled.SampledLoss:
+        return sampled.SampledLoss("ace", num_classes=V, loss="logistic", num_contexts=B, counts=[1.0] * V)
+
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(V, D, generator=draw).requires_grad_()
+    call = torch.randn(B, D, generator=draw), weight, torch.arange(B)
+    saved = made()
+    for _ in range(2):
+        saved(*call, context=torch.arange(B)).backward()
+    with torch.device("meta"):
+        loaded = made()
+        loaded.load_state_dict(saved.state_dict())
+    assert loaded(*call, context=torch.arange(B)) == saved(*call, context=torch.arange(B))
 
 
 def test_a_first_module_under_another_default_leaves_others_as_they_are() -> None:
