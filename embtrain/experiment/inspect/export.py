@@ -172,14 +172,14 @@ def _pykeen(run: Run, out: Path) -> None:
 
 def _config(run: Run) -> dict[str, Any]:
     """The content of config.json."""
-    settings = run.settings
+    settings = _public_settings(run)
     return {"model_type": f"embtrain-{settings.model.name}", "embtrain_version": embtrain.__version__,
-            "embtrain": _public_settings(run).model_dump(mode="json")}
+            "embtrain": settings.model_dump(mode="json")}
 
 
 def _front_matter(run: Run) -> dict[str, Any]:
     """Metadata of a card for the Hub. No licence: the publisher of the vectors chooses it."""
-    settings = run.settings
+    settings = _public_settings(run)
     results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
                for row in run.scores if row.value is not None and row.benchmark not in (TRAINING, FAR_NEIGHBOURS)]
     kind = {"type": tasks.find(settings).name, "name": tasks.find(settings).name}
@@ -191,7 +191,7 @@ def _front_matter(run: Run) -> dict[str, Any]:
 
 def _card(run: Run) -> str:
     """The model card in Markdown: data, scores, use and settings."""
-    s, table = run.settings, run.word_vectors
+    s, table = _public_settings(run), run.word_vectors
     rows = [f"| {md.words(row.benchmark)} | {md.words(row.metric)} | {number(row.value)} | {interval(row)} "
             f"| {row.n:,} |"
             for row in run.scores if row.value is not None and row.benchmark != TRAINING]
@@ -210,7 +210,7 @@ def _card(run: Run) -> str:
         'words = Path("vocab.txt").read_text(encoding="utf-8").splitlines()', "```", "",
         *_subword_use(table),
         "`embtrain neighbours FOLDER WORD` and `embtrain evaluate FOLDER --on NAME` accept this folder.", "",
-        "## Settings", "", md.block(dump(_public_settings(run)).rstrip(), "yaml"), ""])
+        "## Settings", "", md.block(dump(s).rstrip(), "yaml"), ""])
 
 
 def _subword_use(table: Vectors) -> list[str]:
@@ -225,13 +225,15 @@ def _subword_use(table: Vectors) -> list[str]:
 
 def _public_settings(run: Run) -> Settings:
     """The settings with the names of this machine's files, without their folders."""
-    return cast(Settings, _without_folders(run.settings)).model_copy(update={"corpus": _corpus(run)})
+    names = {key: Path(getattr(run.settings, key)).name for key in ("corpus", "strategy")}
+    return cast(Settings, _without_folders(run.settings)).model_copy(update=names)
 
 
 def _without_folders(value: Any) -> Any:
-    """A copy of settings in which every absolute path is the name of its file."""
+    """A copy of settings in which every absolute path is the name of its file; `neighbours` are words."""
     if isinstance(value, BaseModel):
-        return value.model_copy(update={key: _without_folders(getattr(value, key)) for key in type(value).model_fields})
+        return value.model_copy(update={key: _without_folders(getattr(value, key)) for key in type(value).model_fields
+                                        if key != "neighbours"})
     if isinstance(value, list | tuple):
         return type(value)(map(_without_folders, value))
     if isinstance(value, dict):

@@ -132,15 +132,26 @@ def test_a_folder_for_the_hub_holds_a_card_a_config_and_the_vectors(run: Run, tm
     assert names["words"] == table.words and np.array_equal(names["table"], table.table)
 
 
+def test_a_strategy_of_a_file_is_named_without_its_folder(place: Path, tmp_path: Path) -> None:
+    own = place / "own.yaml"
+    own.write_text("negatives: {source: uniform, k: 2}\nloss: {name: logistic}\n")
+    run = fitted(place, "own", str(own), corpus=small_text(tmp_path) / "text", sets=WORDS)
+    experiment.export(run.folder, "huggingface", tmp_path / "hub")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert "own.yaml" in card and str(place) not in card + (tmp_path / "hub" / "config.json").read_text()
+
+
 def test_exported_settings_name_files_without_their_folders(place: Path) -> None:
     lists, parent = place / "lists.tsv", place / "words"
     settings = experiment.resolve("candidates", corpus=str(place / "text"), sets=[
-        f"negatives.file={lists}", f"train.start={parent}", f"evaluate.benchmarks=[{place / 'own.csv'}]"])
+        f"negatives.file={lists}", f"train.start={parent}", f"evaluate.benchmarks=[{place / 'own.csv'}]",
+        "evaluate.neighbours=[/c/en/dog]"])
+    settings = settings.model_copy(update={"strategy": str(place / "mine.yaml")})
     shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
     assert settings.negatives.file == str(lists)
-    assert (shown.negatives.file, shown.train.start, shown.evaluate.benchmarks, shown.corpus) == (
-        "lists.tsv", "words", ["own.csv"], "text")
-    assert str(place) not in dump(shown) and settings.model_copy(update={"corpus": "text"}) != shown
+    assert (shown.negatives.file, shown.train.start, shown.evaluate.benchmarks, shown.corpus, shown.strategy) == (
+        "lists.tsv", "words", ["own.csv"], "text", "mine.yaml")
+    assert shown.evaluate.neighbours == ["/c/en/dog"] and str(place) not in dump(shown)
 
 
 def test_it_is_read_back_and_the_commands_accept_it(run: Run, graph: Run, tmp_path: Path) -> None:
