@@ -79,7 +79,8 @@ def near(vectors: Vectors, word: str, first: int = 1, last: int = 5, lower: bool
     if row >= 0 or not (vector := vectors.compose([word])[0].astype(np.float64)).any():
         return _listed(vectors, row, first, last)
     unit = (vector / np.linalg.norm(vector)).astype(np.float32)
-    best = _best(vectors.unit @ unit, vectors.unit, unit, first, last)
+    cosine = vectors.unit @ unit                                                              # (V,)
+    best = _best(cosine, _zeros(vectors.unit, cosine), first, last)
     neighbours = NeighbourList((vectors.words[i], c) for i, c in best)
     neighbours.is_composed = True
     return neighbours
@@ -94,20 +95,25 @@ def _listed(vectors: Vectors, row: int, first: int, last: int) -> NeighbourList:
 
 
 def _nearest(vectors: Vectors, row: int, first: int, last: int) -> list[tuple[int, float]]:
+    if not vectors.unit[row].any():
+        return []
     cosine = vectors.unit @ vectors.unit[row]                                                 # (V,)
     cosine[row] = -np.inf
-    return _best(cosine, vectors.unit, vectors.unit[row], first, min(last, len(cosine) - 1))
+    return _best(cosine, _zeros(vectors.unit, cosine), first, min(last, len(cosine) - 1))
 
 
-def _best(cosine: np.ndarray, unit: np.ndarray, query: np.ndarray, first: int, last: int) -> list[tuple[int, float]]:
-    """Return the rows of ranks first..last of the cosines (V,) of unit (V, D) with query (D,), and their cosines.
-
-    Changes `cosine`. A vector of zeros has no direction, and its cosine is undefined.
-    """
-    if not query.any():
-        return []
+def _zeros(unit: np.ndarray, cosine: np.ndarray) -> np.ndarray:
+    """Return the rows of zeros of unit (V, D), whose cosines (V,) are 0."""
     may_be_zeros = np.flatnonzero(cosine == 0)
-    cosine[may_be_zeros[~unit[may_be_zeros].any(1)]] = -np.inf
+    return may_be_zeros[~unit[may_be_zeros].any(1)]
+
+
+def _best(cosine: np.ndarray, zeros: np.ndarray, first: int, last: int) -> list[tuple[int, float]]:
+    """Return the rows of ranks first..last by cosine (V,), and their cosines.
+
+    Changes `cosine`. zeros: the rows of vectors of zeros, which have no direction, so that their cosine is undefined.
+    """
+    cosine[zeros] = -np.inf
     cosine[~np.isfinite(cosine)] = -np.inf  # NaN, in a table that diverged, is never a neighbour
     last = min(last, len(cosine))
     if last < first:
@@ -136,10 +142,12 @@ def query_words(vectors: Vectors, words: Sequence[str]) -> list[str]:
 def nearest_rows(unit: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the k nearest other rows of each unit row, nearest first: rows (n, k), −1 for none, and cosines (n, k)."""
     rows, cosines = np.full((len(unit), k), -1), np.zeros((len(unit), k))
+    is_zeros: NDArray[np.bool_] = ~np.any(unit, axis=1)
+    zeros = np.flatnonzero(is_zeros)
     for start in range(0, len(unit), _ROWS):
         for i, cosine in enumerate(unit[start:start + _ROWS] @ unit.T, start):
             cosine[i] = -np.inf
-            best = _best(cosine, unit, unit[i], 1, min(k, len(unit) - 1))
+            best = [] if is_zeros[i] else _best(cosine, zeros, 1, min(k, len(unit) - 1))
             rows[i, :len(best)], cosines[i, :len(best)] = [row for row, _ in best], [value for _, value in best]
     return rows, cosines
 

@@ -50,7 +50,7 @@ def format_text(nearest: Mapping[str, NeighbourList]) -> str:
 
 def _why_empty(near: NeighbourList) -> str:
     return "not in the vocabulary" if near.found_as is None else \
-        "no neighbours, because a vector of zeros has no direction"
+        "no neighbours, because its vector, or that of every other word, is zeros or contains NaN"
 
 
 def _spelled(word: str, near: NeighbourList) -> str:

@@ -57,7 +57,8 @@ def test_a_vector_of_zeros_has_no_neighbours_and_is_none(tmp_path: Path) -> None
                                                  enumerate(rows.tolist()[2:], 2))
     write(tmp_path / "kv.txt", vectors, "word2vec")
     result = inspect.neighbours(tmp_path / "kv.txt", ["W0"])
-    assert inspect.format_text(result) == "W0 (found as w0): no neighbours, because a vector of zeros has no direction"
+    assert inspect.format_text(result) == "W0 (found as w0): no neighbours, because its vector, or that of every " \
+        "other word, is zeros or contains NaN"
     assert str(measure(vectors, exact_search(vectors))) == "keeps 100.00% of the 10 nearest neighbours of 18 words"
 
 
