@@ -48,7 +48,8 @@ class LanguagePredictor(LinePredictor[ContextQuery]):
         lacking = [word for word in words if word not in index]
         if lacking and UNKNOWN not in index:
             raise UnknownName("word", lacking[0], index)
-        notes = {f"not in the vocabulary, read as {UNKNOWN}": lacking, "left out by the tokenizer": lost}
+        notes = {f"not in the vocabulary, read as {UNKNOWN}": lacking,
+                 "left out by the tokenizer, wholly or in part": lost}
         note = "; ".join(f"{what}: {', '.join(dict.fromkeys(which))}" for what, which in notes.items() if which)
         return ContextQuery(
             tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note,

@@ -255,7 +255,10 @@ def score_pairs(components: ModelParts, pairs: np.ndarray) -> np.ndarray:
 
 @torch.no_grad()
 def score_ends(components: ModelParts, context: Tensor) -> Tensor:
-    """Score every candidate as the open end of the queries (concept, slot) (n, 2), as `score_pairs`: (n, V) float64."""
+    """Score every candidate as the open end of the queries (concept, slot) (n, 2): (n, V) float64.
+
+    By the same formula as `score_pairs`, up to rounding.
+    """
     model, rows = components.model, []
     table = model.vectors()
     for concept, slot in context.tolist():
