@@ -7,7 +7,7 @@
 The words are the two columns that the header names (WORD_NAMES), else the first two adjacent columns of text, so that
 row numbers in front of them are not words; the first two if there are none. The score is the column that the header
 names (GOLD_NAMES), else a later one. Of several columns of numbers or labels the header must name one.
-A line that begins with `#` or `%` and a blank is a comment, unless it is a row of the table (`is_row`).
+A line that begins with `#` or `%` and a blank is a comment, unless it is a row of the table (`RowFilter`).
 The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
 first line without a number where the others have one is a header, which is skipped with a warning.
 """
@@ -202,24 +202,61 @@ def split_fields(text: str, delimiter: Delimiter) -> list[str]:
     return [field.strip() for field in text.rstrip("\r\n").split(separator)]
 
 
-def is_row(fields: Sequence[str], form: GoldFormat, is_label: Callable[[str], bool] = LABELS.__contains__) -> bool:
-    """Return whether the fields of a line with a comment mark are a row, whose first word is the mark.
+class RowFilter:
+    """Separates the rows of a table from its header and comments, line after line.
 
-    A row has all columns, and a number or label where it should have one. Without this column, words between blanks are
-    never a row.
+    A line with a comment mark is a comment in front of the header. After it, or without a header, it is a row if it has
+    all columns, and a number or label where it should have one; without this column, words between blanks are never a
+    row. The header is the first other line, or a comment that has all columns if this line is a row.
     """
-    gold = [text for text, name in zip(fields, form.columns, strict=False) if name in ("score", "label")]
-    return len(fields) == len(form.columns) and all(is_number(text) or is_label(text) for text in gold) and (
-        bool(gold) or form.delimiter != "space")
+
+    def __init__(self, form: GoldFormat, is_label: Callable[[str], bool] = LABELS.__contains__) -> None:
+        self.form, self.comments = form, Comments()
+        self._is_gold = lambda text: is_number(text) or is_label(text)
+        self._gold = [i for i, name in enumerate(form.columns) if name in ("score", "label")]
+        self._needs_header, self._title = form.header, ""   # title: place of a comment that can be the header
+
+    def read(self, text: str, place: str) -> list[str] | None:
+        """Return the fields of a row; None for a comment or the header. place: FILE:LINE, for the comments."""
+        fields = split_fields(text, self.form.delimiter)
+        if is_comment(text) and (self._needs_header or not self._is_row(fields)):
+            if self._needs_header and self._is_title(text):
+                place, self._title = self._title, place
+            if place:
+                self.comments.add(place)
+            return None
+        if not self._needs_header:
+            return fields
+        self._needs_header = False
+        if self._title and self._is_row(fields):
+            return fields
+        if self._title:
+            self.comments.add(self._title)
+        return None
+
+    def _is_row(self, fields: Sequence[str]) -> bool:
+        return len(fields) == len(self.form.columns) and all(self._is_gold(fields[i]) for i in self._gold) and (
+            bool(self._gold) or self.form.delimiter != "space")
+
+    def _is_title(self, text: str) -> bool:
+        fields = split_title(text, self.form.delimiter, len(self.form.columns))
+        return bool(fields) and not any(self._is_gold(fields[i]) for i in self._gold)
+
+
+def split_title(text: str, delimiter: Delimiter, n: int) -> list[str]:
+    """Split a comment into n fields, without its mark or with it as the first; empty if neither has n."""
+    for line in (*text.split(maxsplit=1)[1:], text):
+        if len(fields := split_fields(line, delimiter)) == n:
+            return fields
+    return []
 
 
 def _report_comments(path: Path, form: GoldFormat) -> None:
-    comments = Comments()
+    rows = RowFilter(form)
     for source in sources([path], lambda name: True):
         for number, text in read_nonblank_lines(source, 1 << 16, _HINT):
-            if is_comment(text) and not is_row(split_fields(text, form.delimiter), form):
-                comments.add(f"{source.name}:{number}")
-    for message in comments.warnings():
+            rows.read(text, f"{source.name}:{number}")
+    for message in rows.comments.warnings():
         _log.warning(message)
 
 

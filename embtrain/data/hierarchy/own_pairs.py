@@ -22,7 +22,7 @@ from embtrain.data import own_benchmarks
 from embtrain.data.hierarchy.files import LOWER_COLUMNS, UPPER_COLUMNS
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
+from embtrain.data.storage.lines import read_nonblank_lines
 
 LABEL = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "1.0": 1.0, "0.0": 0.0}
 _log = logging.getLogger("embtrain")
@@ -53,24 +53,21 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path, _is_label)
     lower, upper = form.positions("word1", "word2")
     gold_column = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
-    rows, header, comments = list[tuple[str, str, str, str]](), form.header, Comments()
+    rows, filtered = list[tuple[str, str, str, str]](), own_benchmarks.RowFilter(form, _is_label)
     for source in sources([path], lambda name: True):
         for number, line in read_nonblank_lines(source):
-            fields = own_benchmarks.split_fields(line, form.delimiter)
-            if is_comment(line) and not own_benchmarks.is_row(fields, form, _is_label):
-                comments.add(f"{source.name}:{number}")
+            place = f"{source.name}:{number}"
+            if (fields := filtered.read(line, place)) is None:
                 continue
             if len(fields) != len(form.columns) or not (fields[lower] and fields[upper]):
-                raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields "
+                raise DataError(f"{place}: {line[:60]!r}: should have {len(form.columns)} fields "
                                 f"separated by {form.delimiter}s, with concepts in columns {lower + 1} and {upper + 1}")
-            u, v, place = fields[lower], fields[upper], f"{source.name}:{number}"
-            if header or (gold_column is None and not rows and _is_header(u, v, place, index, senses)):
-                if not header:
-                    _log.warning("%s: %r and %r are names of columns and are skipped", place, u, v)
-                header = False
+            u, v = fields[lower], fields[upper]
+            if gold_column is None and not rows and _is_header(u, v, place, index, senses):
+                _log.warning("%s: %r and %r are names of columns and are skipped", place, u, v)
                 continue
             rows.append((place, u, v, "1" if gold_column is None else fields[gold_column]))
-    for message in comments.warnings():
+    for message in filtered.comments.warnings():
         _log.warning(message)
     kind, gold = _gold(rows, gold_column is None)
     first: dict[tuple[str, str], tuple[tuple[list[int], list[int]], float]] = {}

@@ -1,7 +1,8 @@
 """Gold files: lines of columns, as a recipe in evals/ describes them, compressed or not, read within limits.
 
-Blank lines and comments are skipped: lines with the recipe's prefix, and those with a comment mark that are not a row
-(embtrain/data/own_benchmarks.py). Every other line must have exactly the columns that the recipe names.
+Blank lines, the header and comments are skipped: lines with the recipe's prefix, and those with a comment mark that are
+not a row (RowFilter in embtrain/data/own_benchmarks.py). Every other line must have exactly the columns that the recipe
+names.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import NamedTuple
 
 from embtrain.common.errors import DataError
 from embtrain.data.catalogue.benchmark import GoldFormat
-from embtrain.data.own_benchmarks import is_row, split_fields
+from embtrain.data.own_benchmarks import RowFilter
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.lines import is_comment, read_lines
+from embtrain.data.storage.lines import read_lines
 
 MAX_CHARACTERS = 256 << 20
 MAX_LINE = 1 << 16
@@ -30,18 +31,14 @@ class GoldLine(NamedTuple):
 
 def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iterator[GoldLine]:
     """The rows of a gold file, and the lines that start with `mark`. DataError names file and line."""
-    header = format.header
+    rows = RowFilter(format)
     for number, text in _texts(Path(path)):
         if not text.strip() or (format.comment and text.lstrip().startswith(format.comment)):
             continue
         if mark is not None and text.startswith(mark):
             yield GoldLine(number, [text[len(mark):].strip()], True)
             continue
-        fields = split_fields(text, format.delimiter)
-        if is_comment(text) and not is_row(fields, format):
-            continue
-        if header:
-            header = False
+        if (fields := rows.read(text, f"{path}:{number}")) is None:
             continue
         if not fields:
             raise DataError(f"{path}:{number}: is not a line of {format.delimiter}-separated values: {_short(text)}; "

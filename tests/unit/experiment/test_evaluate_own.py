@@ -195,6 +195,33 @@ def test_a_user_recipe_names_its_gold_file(words: Path, tmp_path: Path) -> None:
         experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
 
 
+@pytest.mark.parametrize("between", ["\t", " ", ","])
+@pytest.mark.parametrize("head", [["Word1", "Word2", "Score"], ["# Word1", "Word2", "Score"], ["% a", "b", "c"]])
+def test_a_recipe_with_a_header_loses_no_pair(words: Path, tmp_path: Path, head: list[str], between: str) -> None:
+    """A header with a comment mark was skipped as a comment, and the first pair as the header."""
+    gold, delimiter = tmp_path / "gold.txt", {"\t": "tab", " ": "space", ",": "comma"}[between]
+    (tmp_path / "mine.yaml").write_text(
+        f"kind: similarity\nmetric: spearman\ncopies: [{{mirror: gold.txt, sha256: unverified}}]\n"
+        f"format: {{columns: [word1, word2, score], delimiter: {delimiter}, header: true}}\n")
+    for notes in ([], ["# notes"], ["# version 2", between.join(["# made", "in", "2024"])]):
+        lines = [*notes, between.join(head), "# more", *(between.join(map(str, row)) for row in GOLD)]
+        gold.write_text("\n".join(lines))
+        [row] = experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
+        assert row.value == pytest.approx(rho(words)) and "8 of 9 pairs" in row.note
+
+
+@pytest.mark.parametrize("between", ["\t", " ", ","])
+def test_comments_in_front_of_a_header_are_no_header(words: Path, place: Path, tmp_path: Path, between: str) -> None:
+    own, notes = tmp_path / "own.txt", ["# version 2", between.join(["# made", "x", "2024"])]
+    for run, rows in ((words, [("w1", "w2", "score"), *GOLD]),
+                      (place / "kinds", [("child", "parent", "label"), ("beagle", "dog", 1), ("robin", "dog", 0)])):
+        lines = [between.join(map(str, row)) for row in rows]
+        own.write_text("\n".join(lines))
+        plain = experiment.evaluate(run, [str(own)])
+        own.write_text("\n".join([*notes, *lines]))
+        assert experiment.evaluate(run, [str(own)]) == plain
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("", "is empty; give lines of two words and a score"),
     ("king\tqueen\t9\nman\twoman\tmany\nred\tblue\t3\n", ":2: score should be a number, got 'many'"),
