@@ -9,16 +9,16 @@ row numbers in front of them are not words; the first two if there are none. The
 names (GOLD_NAMES), else a later one. Of several columns of numbers or labels the header must name one.
 A line that begins with `#` or `%` and a blank is a comment, unless it is a row of the table (`RowFilter`).
 The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
-first line without a number where the others have one is a header, which is skipped with a warning.
+first line without a number where the others have one is a header, which is skipped with a warning. Without this line,
+the last comment in front of the rows that names columns is the header.
 """
 
 from __future__ import annotations
 
-import csv
 import itertools
 import logging
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -28,13 +28,12 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import sha256
 from embtrain.data.catalogue.benchmark import Delimiter, EvalRecipe, GoldCounts, GoldFormat
 from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
+from embtrain.data.formats.table_rows import LABELS, SEPARATORS, RowFilter, is_number, split_fields, split_title
 from embtrain.data.storage.containers import sources
-from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
+from embtrain.data.storage.lines import is_comment, read_nonblank_lines
 
 _HINT = "is it a table of words?"
 MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
-SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
-LABELS = ("True", "False")
 GOLD_NAMES = frozenset((       # names of the column of scores or labels, without case, blanks and punctuation
     "score", "scores", "similarity", "sim", "relatedness", "rating", "ratings", "grade", "grades", "gold", "goldscore",
     "label", "labels", "mean", "average", "human", "humanmean", "humanscore", "meanscore", "avgscore", "averagescore",
@@ -44,15 +43,6 @@ WORD_NAMES = (                 # names of the columns of word1 and word2, spelle
     ("child", "parent"), ("narrower", "broader"), ("source", "target"), ("concept", "kind"))
 _log = logging.getLogger("embtrain")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
-
-
-def is_number(text: str) -> bool:
-    """Return whether `float` accepts the text."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def is_recipe(path: Path) -> bool:
@@ -107,25 +97,35 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
                   ) -> GoldFormat:
     """Detect the columns of a table of pairs: word1, word2, and score or label if there is one.
 
-    sample: the first lines that are neither blank nor comments. Logs a header, and the used column of several. Raises
-    DataError if they do not have two fields, or for an ambiguous column. is_label: whether a field is a label.
+    sample: the comments in front of the first row, then lines that are neither blank nor comments. Logs a header, and
+    the used column of several. Raises DataError if they do not have two fields, or for an ambiguous column. is_label:
+    whether a field is a label.
     """
+    comments = list(itertools.takewhile(is_comment, sample))
+    sample = sample[len(comments):]
     delimiter, n = _delimiter(sample)
     rows = [fields for text in sample if len(fields := split_fields(text, delimiter)) == n]
     if n < 2 or not rows:
         raise DataError(f"{path}:1: should be two words separated by a TAB, a comma, a semicolon or spaces, got "
                         f"{sample[0][:60]!r}")
-    first = rows[0] if len(rows) > 1 and rows[0] == split_fields(sample[0], delimiter) else None
     kinds = {"label": is_label, "score": is_number}   # the later one has precedence
+    first = rows[0] if rows[0] == split_fields(sample[0], delimiter) else None
+    if title := _find_title(comments, rows, delimiter, kinds) if first else None:
+        rows = [first := title, *rows]
+    elif len(rows) == 1:
+        first = None
     named, text = _find_named_words(first), _find_text(rows, kinds)
     for words in (*named, text[0]):
         gold = _find_gold(rows, first, kinds, words, path)
-        if header := first is not None and gold is not None and not kinds[gold[1]](first[gold[0]]):
+        if header := title is not None or (first is not None and gold is not None
+                                           and not kinds[gold[1]](first[gold[0]])):
             break                                     # else the first line is a pair, as of the words child and parent
     titles = [f" ({title[:40]!r})" if header else "" for title in rows[0]]
     columns = [f"column{i + 1}" for i in range(n)]
     columns[words[0]], columns[words[1]] = "word1", "word2"
-    if header and gold:
+    if title:
+        _log.warning("%s: comment in front of the first pair is read as a header: %r", path, " ".join(title)[:60])
+    elif header and gold:
         _log.warning("%s: first line is read as a header: %r; correct its %s if it is a pair", path,
                      sample[0].strip()[:60], gold[1])
     if words != (0, 1) or (words not in named and len(text) > 1):
@@ -142,6 +142,21 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
 def _plain(title: str) -> str:
     """Return the name of a column without case, blanks and punctuation."""
     return re.sub(r"[\W_]", "", title.lower())
+
+
+def _find_title(comments: Sequence[str], rows: Sequence[Sequence[str]], delimiter: Delimiter,
+                kinds: Mapping[str, Callable[[str], bool]]) -> list[str] | None:
+    """Find the last comment that names the columns of the words, of scores or of labels; None if there is none.
+
+    The first row must have a number or label in every column of them; else it is the header.
+    """
+    def is_gold(text: str) -> bool:
+        return any(fits(text) for fits in kinds.values())
+
+    gold = [i for i in range(len(rows[0])) if any(_mostly(fits, rows, i) for fits in kinds.values())]
+    titles = (split_title(text, delimiter, len(rows[0])) for text in reversed(comments))
+    return next((title for title in titles if title and all(is_gold(rows[0][i]) > is_gold(title[i]) for i in gold) and (
+        _find_named_words(title) or any(_plain(title[i]) in GOLD_NAMES for i in gold))), None)
 
 
 def _find_named_words(first: Sequence[str] | None) -> list[tuple[int, int]]:
@@ -184,71 +199,10 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
 
 
 def read_sample(path: Path) -> list[str]:
-    """Return up to MAX_SAMPLE_LINES lines of a table, without blank ones and comments; DataError if there are none."""
+    """Return the first lines of a table, as detect_layout needs them; DataError if it has none but comments."""
     if not (lines := _sample(path)):
         raise DataError(f"{path}: is empty; give one line per pair")
     return lines
-
-
-def split_fields(text: str, delimiter: Delimiter) -> list[str]:
-    """Split a line into stripped fields; between commas or semicolons a field may be quoted."""
-    separator = SEPARATORS[delimiter]
-    if separator in (",", ";"):
-        try:
-            return [field.strip() for field in next(csv.reader([text], delimiter=separator, strict=True,
-                                                               skipinitialspace=True))]
-        except csv.Error:
-            return []
-    return [field.strip() for field in text.rstrip("\r\n").split(separator)]
-
-
-class RowFilter:
-    """Separates the rows of a table from its header and comments, line after line.
-
-    A line with a comment mark is a comment in front of the header. After it, or without a header, it is a row if it has
-    all columns, and a number or label where it should have one; without this column, words between blanks are never a
-    row. The header is the first other line, or a comment that has all columns if this line is a row.
-    """
-
-    def __init__(self, form: GoldFormat, is_label: Callable[[str], bool] = LABELS.__contains__) -> None:
-        self.form, self.comments = form, Comments()
-        self._is_gold = lambda text: is_number(text) or is_label(text)
-        self._gold = [i for i, name in enumerate(form.columns) if name in ("score", "label")]
-        self._needs_header, self._title = form.header, ""   # title: place of a comment that can be the header
-
-    def read(self, text: str, place: str) -> list[str] | None:
-        """Return the fields of a row; None for a comment or the header. place: FILE:LINE, for the comments."""
-        fields = split_fields(text, self.form.delimiter)
-        if is_comment(text) and (self._needs_header or not self._is_row(fields)):
-            if self._needs_header and self._is_title(text):
-                place, self._title = self._title, place
-            if place:
-                self.comments.add(place)
-            return None
-        if not self._needs_header:
-            return fields
-        self._needs_header = False
-        if self._title and self._is_row(fields):
-            return fields
-        if self._title:
-            self.comments.add(self._title)
-        return None
-
-    def _is_row(self, fields: Sequence[str]) -> bool:
-        return len(fields) == len(self.form.columns) and all(self._is_gold(fields[i]) for i in self._gold) and (
-            bool(self._gold) or self.form.delimiter != "space")
-
-    def _is_title(self, text: str) -> bool:
-        fields = split_title(text, self.form.delimiter, len(self.form.columns))
-        return bool(fields) and not any(self._is_gold(fields[i]) for i in self._gold)
-
-
-def split_title(text: str, delimiter: Delimiter, n: int) -> list[str]:
-    """Split a comment into n fields, without its mark or with it as the first; empty if neither has n."""
-    for line in (*text.split(maxsplit=1)[1:], text):
-        if len(fields := split_fields(line, delimiter)) == n:
-            return fields
-    return []
 
 
 def _report_comments(path: Path, form: GoldFormat) -> None:
@@ -261,10 +215,17 @@ def _report_comments(path: Path, form: GoldFormat) -> None:
 
 
 def _sample(path: Path) -> list[str]:
-    for source in sources([path], lambda name: True):
-        lines = (text for _, text in read_nonblank_lines(source, 1 << 16, _HINT) if not is_comment(text))
-        return list(itertools.islice(lines, MAX_SAMPLE_LINES))
-    return []
+    """Read MAX_SAMPLE_LINES lines, neither blank nor comments, and as many comments in front of them."""
+    comments, rows = deque[str](maxlen=MAX_SAMPLE_LINES), list[str]()
+    for source in itertools.islice(sources([path], lambda name: True), 1):
+        for _, text in read_nonblank_lines(source, 1 << 16, _HINT):
+            if not is_comment(text):
+                rows.append(text)
+            elif not rows:
+                comments.append(text)
+            if len(rows) == MAX_SAMPLE_LINES:
+                break
+    return [*comments, *rows] if rows else []
 
 
 def _delimiter(sample: Sequence[str]) -> tuple[Delimiter, int]:

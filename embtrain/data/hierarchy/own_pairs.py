@@ -19,6 +19,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data import own_benchmarks
+from embtrain.data.formats.table_rows import RowFilter, is_number
 from embtrain.data.hierarchy.files import LOWER_COLUMNS, UPPER_COLUMNS
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.storage.containers import sources
@@ -53,7 +54,7 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path, _is_label)
     lower, upper = form.positions("word1", "word2")
     gold_column = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
-    rows, filtered = list[tuple[str, str, str, str]](), own_benchmarks.RowFilter(form, _is_label)
+    rows, filtered = list[tuple[str, str, str, str]](), RowFilter(form, _is_label)
     for source in sources([path], lambda name: True):
         for number, line in read_nonblank_lines(source):
             place = f"{source.name}:{number}"
@@ -113,7 +114,7 @@ def _gold(rows: list[tuple[str, str, str, str]], positives: bool) -> tuple[GoldK
         return "labels", [LABEL[text.lower()] for *_, text in rows]
     out = []
     for place, *_, text in rows:
-        if not own_benchmarks.is_number(text) or not np.isfinite(float(text)):
+        if not is_number(text) or not np.isfinite(float(text)):
             raise DataError(f"{place}: {text[:40]!r}: should be a number, or 1 or 0 in all lines")
         out.append(float(text))
     return "scores", out

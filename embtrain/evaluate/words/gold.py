@@ -1,8 +1,8 @@
 """Gold files: lines of columns, as a recipe in evals/ describes them, compressed or not, read within limits.
 
 Blank lines, the header and comments are skipped: lines with the recipe's prefix, and those with a comment mark that are
-not a row (RowFilter in embtrain/data/own_benchmarks.py). Every other line must have exactly the columns that the recipe
-names.
+not a row (RowFilter in embtrain/data/formats/table_rows.py). Every other line must have exactly the columns that the
+recipe names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from embtrain.common.errors import DataError
 from embtrain.data.catalogue.benchmark import GoldFormat
-from embtrain.data.own_benchmarks import RowFilter
+from embtrain.data.formats.table_rows import RowFilter
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_lines
 

@@ -306,6 +306,41 @@ def test_layouts_are_detected() -> None:
         assert (form.delimiter, form.header, form.columns[-1]) == want
 
 
+@pytest.mark.parametrize("between", ["\t", " ", ","])
+@pytest.mark.parametrize("header", ["word2 word1 score", "score word1 word2", "id pos word1 word2 score",
+                                    "w1 x w2 mean", "word1 word2 rating n"])
+def test_a_header_with_a_comment_mark_is_read_as_one_without(
+        words: Path, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, header: str, between: str) -> None:
+    """Its names were skipped, which swapped words, dropped columns or refused the table."""
+    own, names = tmp_path / "own.txt", header.split()
+    kinds = [("beagle", "dog", 1), ("robin", "dog", 0), ("cat", "animal", 1), ("bat", "bird", 0)]
+    for run, pairs in ((words, GOLD), (place / "kinds", kinds)):
+        cells = [{name: str(value) for names in (("word1", "word2", "score"), ("w1", "w2", "mean", "rating"))
+                  for name, value in zip(names, (*row, row[-1]), strict=False)} | {"id": str(i), "n": str(i)}
+                 for i, row in enumerate(pairs)]
+        rows = [between.join(cell.get(name, "x") for name in names) for cell in cells]
+        own.write_text("\n".join([between.join(names), *rows]))
+        plain, mark = experiment.evaluate(run, [str(own)]), "%" if run == words else "#"
+        own.write_text("\n".join(["# version 2", f"{mark} {between.join(names)}", "# notes", *rows]))
+        caplog.clear()
+        assert experiment.evaluate(run, [str(own)]) == plain and plain[0].n
+        assert f"comment in front of the first pair is read as a header: {' '.join(names)!r}" in caplog.text
+        assert "2 lines begin with a comment mark" in caplog.text
+
+
+@pytest.mark.parametrize(("comment", "lines", "want"), [
+    ("# hypernym hyponym", ["a b", "c d"], (("word2", "word1"), True)),
+    ("# score of pairs", ["a b 1", "c d 2"], (("word1", "word2", "score"), False)),
+    ("# word2 word1 score", ["word1 word2 score", "c d 2", "e f 3"], (("word1", "word2", "score"), True)),
+    ("# word2 word1 3", ["a b 1", "c d 2"], (("word1", "word2", "score"), False)),
+    ("# score word1", ["a b 1", "c d 2"], (("word1", "word2", "score"), False)),
+    ("#,w2,w1,mean", ["1,a,b,2", "2,c,d,3"], (("column1", "word2", "word1", "score"), True))])
+def test_a_comment_is_a_header_if_it_names_columns_and_no_other_line_does(
+        tmp_path: Path, comment: str, lines: list[str], want: tuple[tuple[str, ...], bool]) -> None:
+    form = own_benchmarks.detect_layout([comment, *lines], tmp_path / "own.txt")
+    assert (form.columns, form.header) == want
+
+
 @pytest.mark.parametrize(("lines", "want"), [
     ([",word1,word2,score", "0,a,b,.2", "1,c,d,.1"], {"word1": 1, "word2": 2, "score": 3}),
     (["0,a,b,.2", "1,c,d,.1"], {"word1": 1, "word2": 2, "score": 3}),
