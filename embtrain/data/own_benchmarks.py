@@ -28,7 +28,15 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import sha256
 from embtrain.data.catalogue.benchmark import Delimiter, EvalRecipe, GoldCounts, GoldFormat
 from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
-from embtrain.data.formats.table_rows import LABELS, SEPARATORS, RowFilter, is_number, split_fields, split_title
+from embtrain.data.formats.table_rows import (
+    LABELS,
+    SEPARATORS,
+    RowFilter,
+    is_number,
+    split_columns,
+    split_fields,
+    split_title,
+)
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import is_comment, read_nonblank_lines
 
@@ -104,12 +112,12 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
     comments = list(itertools.takewhile(is_comment, sample))
     sample = sample[len(comments):]
     delimiter, n = _delimiter(sample)
-    rows = [fields for text in sample if len(fields := split_fields(text, delimiter)) == n]
+    rows = [fields for text in sample if len(fields := split_columns(text, delimiter, n)) == n]
     if n < 2 or not rows:
         raise DataError(f"{path}:1: should be two words separated by a TAB, a comma, a semicolon or spaces, got "
                         f"{sample[0][:60]!r}")
     kinds = {"label": is_label, "score": is_number}   # the later one has precedence
-    first = rows[0] if rows[0] == split_fields(sample[0], delimiter) else None
+    first = rows[0] if rows[0] == split_columns(sample[0], delimiter, n) else None
     if title := _find_title(comments, rows, delimiter, kinds) if first else None:
         rows = [first := title, *rows]
     elif len(rows) == 1:

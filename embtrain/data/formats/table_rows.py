@@ -33,10 +33,16 @@ def split_fields(text: str, delimiter: Delimiter) -> list[str]:
     return [field.strip() for field in text.rstrip("\r\n").split(separator)]
 
 
+def split_columns(text: str, delimiter: Delimiter, n: int) -> list[str]:
+    """Split a line of n columns into fields, without the empty ones that TABs at its end add to the n."""
+    fields = split_fields(text, delimiter)
+    return fields[:n] if delimiter == "tab" and not any(fields[n:]) else fields
+
+
 def split_title(text: str, delimiter: Delimiter, n: int) -> list[str]:
     """Split a comment into n fields, without its mark or with it as the first; empty if neither has n."""
     for line in (*text.split(maxsplit=1)[1:], text):
-        if len(fields := split_fields(line, delimiter)) == n:
+        if len(fields := split_columns(line, delimiter, n)) == n:
             return fields
     return []
 
@@ -57,7 +63,7 @@ class RowFilter:
 
     def read(self, text: str, place: str) -> list[str] | None:
         """Return the fields of a row; None for a comment or the header. place: FILE:LINE, for the comments."""
-        fields = split_fields(text, self.form.delimiter)
+        fields = split_columns(text, self.form.delimiter, len(self.form.columns))
         if is_comment(text) and (self._needs_header or not self._is_row(fields)):
             if self._needs_header and self._is_title(text):
                 place, self._title = self._title, place

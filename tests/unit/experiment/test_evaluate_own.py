@@ -164,6 +164,22 @@ def test_empty_cells_at_the_end_of_a_line_are_cells(words: Path, tmp_path: Path)
         assert experiment.evaluate(words, [str(tmp_path / "own.txt")])[0].value == pytest.approx(rho(words))
 
 
+def test_surplus_tabs_at_the_end_of_a_line_are_not_columns(words: Path, place: Path, tmp_path: Path) -> None:
+    """A line with one more TAB than the others was refused by its number of columns."""
+    (tmp_path / "mine.yaml").write_text(
+        "kind: similarity\nmetric: spearman\ncopies: [{mirror: own.txt, sha256: unverified}]\n")
+    for run, file, rows in ((words, "mine.yaml", GOLD), (words, "own.txt", GOLD),
+                            (place / "kinds", "own.txt", [("beagle", "dog", 1), ("robin", "dog", 0)])):
+        lines = ["\t".join(map(str, row)) for row in rows]
+        (tmp_path / "own.txt").write_text("\n".join(lines))
+        plain = experiment.evaluate(run, [str(tmp_path / file)])
+        (tmp_path / "own.txt").write_text("\n".join([lines[0] + "\t", lines[1] + "\t\t ", *lines[2:]]))
+        assert experiment.evaluate(run, [str(tmp_path / file)]) == plain
+    (tmp_path / "own.txt").write_text("".join(f"{a}\t{b}\t{score}\t\tx\n" for a, b, score in GOLD))
+    with pytest.raises(DataError, match="should have 3 columns"):
+        experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
+
+
 def test_quoted_fields_and_labels_and_analogies(words: Path, tmp_path: Path) -> None:
     (tmp_path / "quoted.csv").write_text("".join(f'"{a}","{b}","{score}"\n' for a, b, score in GOLD))
     assert experiment.evaluate(words, [str(tmp_path / "quoted.csv")])[0].value == pytest.approx(rho(words))
