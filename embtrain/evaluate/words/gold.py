@@ -25,7 +25,7 @@ class GoldLine(NamedTuple):
     """One line of a gold file."""
 
     number: int
-    fields: list[str]   # one per column, none empty; or the text of a marked line
+    fields: list[str]   # one per column, some of them empty; or the text of a marked line
     marked: bool        # starts with `mark`: the title of a section
 
 
@@ -42,7 +42,7 @@ def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iter
             continue
         if not fields:
             raise DataError(f"{path}:{number}: is not a line of {format.delimiter}-separated values: {_short(text)}; "
-                            "close its quotes")
+                            "quote whole fields, and double a quote inside them")
         if len(fields) != len(format.columns):
             raise DataError(f"{path}:{number}: should have {len(format.columns)} columns "
                             f"({', '.join(format.columns)}), got {len(fields)}: {_short(text)}")

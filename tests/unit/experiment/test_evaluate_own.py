@@ -246,6 +246,8 @@ def test_comments_in_front_of_a_header_are_no_header(words: Path, place: Path, t
     ("king\nqueen\n", ":1: should be two words separated by a TAB"),
     ("king\tqueen\t9\nman\twoman\tinf\n", ":2: score should be a finite number"),
     ("king\tqueen\t\xff\n", "is not UTF-8"),
+    *((f"man,woman,8\nred,blue,6\n{line}\n", f":3: is not a line of comma-separated values: {line!r}; quote whole "
+       "fields, and double a quote inside them") for line in ('"king" x,queen,9', '"king,queen,9')),
 ])
 def test_a_malformed_table_is_refused_with_its_line(words: Path, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "own.tsv").write_bytes(text.encode("latin-1"))
