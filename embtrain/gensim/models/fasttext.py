@@ -6,7 +6,7 @@ Queries, the vocabulary and `wv`, a FastTextKeyedVectors, are gensim's own code,
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,13 @@ class FastText(Word2Vec, GensimFastText):
         GensimFastText.__init__(self, min_n=min_n, max_n=max_n, bucket=bucket if has_ngrams else 0, **keys)
 
     def prepare_vocab(self, *args: Any, **keys: Any) -> dict[str, int]:
-        """Choose the words of the vocabulary. SentencesError for tuples, which gensim cannot format."""
-        report: dict[str, int] = super().prepare_vocab(*args, **keys)
-        for word in self.wv.index_to_key if self.wv.bucket else ():
+        """Choose the words of the vocabulary. SentencesError for a text with tuples, which have no n-grams."""
+        words: Iterable[Hashable] = self.raw_vocab if self.wv.bucket else ()
+        for word in words:
             if isinstance(word, tuple):
                 raise SentencesError(f"sentences: the word {word!r:.60}: a tuple has no n-grams; train on strings, or "
                                      "set bucket=0")
+        report: dict[str, int] = super().prepare_vocab(*args, **keys)
         return report
 
     def _tables(self) -> dict[str, int]:

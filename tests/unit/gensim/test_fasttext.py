@@ -136,6 +136,16 @@ def test_tuples_have_no_ngrams() -> None:
     assert len(FastText(sentences, **{**SMALL, "bucket": 0}).wv) == 2
 
 
+def test_refused_words_leave_the_model_as_it_was() -> None:
+    model, same_model = (FastText(topics(), **SMALL) for _ in range(2))
+    for is_update in (True, False):
+        with pytest.raises(DataError, match="a tuple has no n-grams"):
+            model.build_vocab([[("a", 1), "new"]] * 5, update=is_update)
+        for each in (model, same_model):
+            each.train(topics(), total_examples=1, epochs=1)
+        assert same(model, same_model) and model.wv.key_to_index == same_model.wv.key_to_index
+
+
 @pytest.mark.parametrize("more", [{"max_n": 2}, {"bucket": 0}])
 def test_without_ngrams_it_is_word2vec(more: dict[str, Any]) -> None:
     model, keys = FastText(topics(), **{**SMALL, **more}), {k: v for k, v in SMALL.items() if k != "bucket"}
