@@ -38,7 +38,7 @@ _SHARED = ("sentences", "corpus_file", "vector_size", "alpha", "window", "min_co
            "seed", "workers", "min_alpha", "sg", "cbow_mean", "hashfxn", "epochs", "null_word", "trim_rule",
            "sorted_vocab", "batch_words", "callbacks", "max_final_vocab", "shrink_windows")
 _REBUILT = ("wv", "syn1neg", "random", "hashfxn", "callbacks", "load", "load_fasttext_format", "raw_vocab", "cum_table",
-            "lifecycle_events", "_arguments", "_subwords", "_has_exponent", "_learned")  # not in the state of a file
+            "lifecycle_events", "_arguments", "_subwords", "_learned")  # not in the state of a file
 _CALL = ("alpha", "min_alpha", "epochs", "compute_loss", "running_training_loss")  # settings of a call of `train`
 
 
@@ -94,7 +94,6 @@ class Word2Vec(GensimWord2Vec):
             **chosen, **self._subwords, "shrink_windows": bool(given["shrink_windows"]),
             **{name: given[name] for name in ("negative", "ns_exponent") if given[name] is not None
                and (given[name] or name != "negative")}}, self.sets, 1, 1)
-        self._has_exponent = hasattr(resolved.negatives, "exponent")
         return {**{name: given[name] for name in _SHARED}, "hs": 0,
                 "negative": resolved.negatives.k if given["negative"] is None else given["negative"],
                 "ns_exponent": getattr(resolved.negatives, "exponent", 0.75)}
@@ -206,13 +205,16 @@ class Word2Vec(GensimWord2Vec):
 
         total: tokens of the words in the vocabulary. n_words: of the text. rates: names of the first and last rate.
         """
-        exponent = {"ns_exponent": self.ns_exponent} if self._has_exponent else {}
-        return arguments.resolve(self._strategy, self.sg, {
+        values = {
             "vector_size": self.vector_size, "window": self.window, "shrink_windows": bool(self.shrink_windows),
             "sample": arguments.sample_threshold(self.sample, total), rates[0]: self.alpha, rates[1]: self.min_alpha,
-            "epochs": self.epochs, "negative": self.negative, **exponent,
-            **self._subwords}, self.sets, arguments.call_seed(self.seed, self.train_count),
-            arguments.n_threads(self.workers, -(-n_words // max(1, int(self.batch_words)))))
+            "epochs": self.epochs, "negative": self.negative, **self._subwords}
+        run = (self.sets, arguments.call_seed(self.seed, self.train_count),
+               arguments.n_threads(self.workers, -(-n_words // max(1, int(self.batch_words)))))
+        settings = arguments.resolve(self._strategy, self.sg, values, *run)
+        if not hasattr(settings.negatives, "exponent"):
+            return settings
+        return arguments.resolve(self._strategy, self.sg, {**values, "ns_exponent": self.ns_exponent}, *run)
 
     def _counts(self) -> np.ndarray:
         """Return the count of each word, (V,) int64. get_vecattr would take integer words for positions."""

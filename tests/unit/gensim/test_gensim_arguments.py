@@ -116,6 +116,17 @@ def test_the_number_and_the_exponent_of_negatives_are_keys_while_their_arguments
             Word2Vec(**{**SMALL, argument: 1}, sets=sets)
 
 
+def test_ns_exponent_is_an_argument_of_the_current_strategy() -> None:
+    for first, second in (("sgns", "uniform"), ("uniform", "sgns")):
+        model, changed = (Word2Vec(SENTENCES + SENTENCES[1:2], **SMALL, negatives=name) for name in (second, first))
+        changed.wv.vectors, changed.syn1neg = model.wv.vectors.copy(), model.syn1neg.copy()
+        changed.negatives = second
+        for each in (model, changed):
+            each.ns_exponent = -1.0
+            each.train(SENTENCES, total_examples=40, epochs=1)
+        assert np.array_equal(changed.wv.vectors, model.wv.vectors)
+
+
 def test_other_keys_change_the_training() -> None:
     plain = Word2Vec(SENTENCES, **{**SMALL, "sample": 0.1})
     for sets in ({"train.optimizer": "adagrad"}, {"loss.name": "nce"}, {"negatives.share_draws_by": "window"},
