@@ -51,13 +51,16 @@ class SavedModel:
 
 
 def write(path: str | os.PathLike, model: SavedModel) -> None:
-    """Write a file. UsageError if a word is neither text nor an integer, or if JSON has no form for another value."""
+    """Write a file. UsageError for a word that is neither text nor an integer, and for a value that JSON lacks."""
     words = [word.item() if isinstance(word, np.generic) else word for word in model.words]
     for word in words:
         if type(word) not in (str, int):
             raise UsageError(f"save: the word {word!r:.60}: only strings and integers can be saved; train on strings")
     tree = {"format": FORMAT, "words": words, **{key: getattr(model, key) for key in ("kind", "arguments", "state")}}
-    content = json.dumps(tree, default=_plain).encode()
+    try:
+        content = json.dumps(tree, default=_plain).encode()
+    except (RecursionError, ValueError) as error:
+        raise UsageError("save: an argument contains itself, or is nested too deeply; set a number or text") from error
     arrays: dict[str, np.ndarray] = {
         "model": np.frombuffer(content, np.uint8), "counts": model.counts.astype(np.int64)}
     for name, table in (("vectors", model.vectors), ("contexts", model.contexts), ("ngrams", model.ngrams)):
@@ -116,7 +119,11 @@ def plain_attributes(model: object, rebuilt: Collection[str]) -> dict[str, Any]:
     """
     state = {name: value for name, value in vars(model).items() if name not in rebuilt}
     for name, value in list(state.items()):
-        if not _is_plain(value):
+        try:
+            is_plain = _is_plain(value)
+        except RecursionError:  # contains itself, or is nested too deeply for JSON
+            is_plain = False
+        if not is_plain:
             _log.warning("save: %s: a %s is not saved; set numbers, text, or lists and dicts of these", name,
                          type(value).__name__)
             del state[name]
@@ -128,15 +135,17 @@ def _is_plain(value: Any) -> bool:
         return all(type(key) is str and _is_plain(item) for key, item in value.items())
     if isinstance(value, list):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float, np.integer, np.floating, np.bool_, Layer))
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value is None or isinstance(value, (str, int, float, Layer))
 
 
 def _plain(value: Any) -> Any:
     """Convert a NumPy number, as searches produce, to a Python number, a path to text, a strategy to a mapping."""
     if isinstance(value, Layer):
         return {"name": value.name, "tree": value.tree}
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.generic) and not isinstance(number := value.item(), np.generic):
+        return number  # of longdouble, `item` is a longdouble
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     raise UsageError(f"save: {value!r:.60}: a {type(value).__name__} cannot be saved; set a number or text")

@@ -42,6 +42,30 @@ def test_a_value_that_json_lacks_is_not_saved(tmp_path: Path) -> None:
         Word2Vec(**SMALL | {"comment": {1}}).save(tmp_path / "model")
 
 
+def nested(depth: int | None) -> list[Any]:
+    """Return lists in lists; None: a list that contains itself."""
+    value: list[Any] = []
+    if depth is None:
+        value.append(value)
+    for _ in range(depth or 0):
+        value = [value]
+    return value
+
+
+@looped("value", [nested(None), nested(100_000), {"a": nested(None)}, np.longdouble(1.5), np.datetime64("2020-01-01")])
+def test_a_value_that_json_lacks_is_left_out_as_an_attribute_and_refused_as_an_argument(
+        value: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = Word2Vec(**SMALL)
+    model.tag, model.number = value, np.float32(0.5)
+    model.save(tmp_path / "model")
+    assert f"save: tag: a {type(value).__name__} is not saved; " in caplog.text
+    loaded = Word2Vec.load(tmp_path / "model")
+    assert not hasattr(loaded, "tag") and loaded.number == 0.5
+    with pytest.raises(UsageError, match=r"^save: .*; set a number or text$"):
+        Word2Vec(**SMALL | {"comment": value}).save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
 def test_attributes_that_were_changed_after_construction_are_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture
                                                                    ) -> None:
     (tmp_path / "own.yaml").write_text("negatives: {source: ace, k: 2}\nloss: {name: logistic}\n", encoding="utf-8")
