@@ -149,9 +149,13 @@ class Vectors:
     def of(cls, keyed: KeyedVectors) -> Vectors:
         """Make Vectors from gensim's KeyedVectors, or from FastTextKeyedVectors with their n-grams.
 
-        Words that are integers become their digits, as in the files that gensim writes.
+        Words that are integers become their digits, as in the files that gensim writes. DataError for words of other
+        types than these and str.
         """
         words = [str(key) if isinstance(key, Integral) else key for key in keyed.index_to_key]
+        for i, word in enumerate(words):
+            if not isinstance(word, str):
+                raise DataError(f"word {i + 1:,}, {word!r:.60}: is of the type {type(word).__name__}; give str or int")
         if not getattr(keyed, "bucket", 0) or keyed.min_n > keyed.max_n:
             return cls(words, keyed.vectors)
         ngrams = Ngrams(keyed.min_n, keyed.max_n, keyed.bucket)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from gensim.models.fasttext import FastText as GensimFastText, FastTextKeyedVectors, save_facebook_model
+from gensim.models import fasttext as gensim_fasttext
+from gensim.models.fasttext import FastText as GensimFastText, FastTextKeyedVectors
 
 from embtrain.common.errors import DataError
 from embtrain.data.vectors.fasttext_file import read_fasttext
@@ -91,6 +92,17 @@ def load_facebook_model(path: str | os.PathLike[str], encoding: str = "utf-8") -
     add_words(model.wv, given.words, given.counts, given.word_rows, given.ngram_rows[:model.wv.bucket])
     model.syn1neg, model.corpus_total_words = given.output, int(given.counts.sum())
     return model
+
+
+def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | BinaryIO, encoding: str = "utf-8",
+                        lr_update_rate: int = 100, word_ngrams: int = 1) -> None:
+    """Write a model for fastText (.bin) with gensim's code. ArgumentError for words that are not strings."""
+    for word in model.wv.index_to_key:
+        if not isinstance(word, str):
+            raise ArgumentError(f"model: the word {word!r:.60}: a file of fastText contains only strings; train on "
+                                "strings")
+    target = os.fspath(path) if isinstance(path, os.PathLike) else path
+    gensim_fasttext.save_facebook_model(model, target, encoding, lr_update_rate, word_ngrams)
 
 
 def load_facebook_vectors(path: str | os.PathLike[str], encoding: str = "utf-8") -> FastTextKeyedVectors:

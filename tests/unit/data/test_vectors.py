@@ -263,6 +263,14 @@ def test_integer_words_of_gensim_are_written_as_their_digits(tmp_path: Path, for
         assert same(result, read(tmp_path / "theirs").words, keyed.vectors)
 
 
+@pytest.mark.parametrize("word", [None, 2.5, b"q", ("q", 1)])
+def test_words_of_gensim_that_are_neither_strings_nor_integers_are_an_error(word: object) -> None:
+    keyed = KeyedVectors(2)
+    keyed.add_vectors(["a", word], np.ones((2, 2), np.float32))
+    with pytest.raises(DataError, match=r"^word 2, .*: is of the type \w+; give str or int$"):
+        Vectors.of(keyed)
+
+
 @pytest.mark.parametrize("vectors, message", [
     (Vectors(["a", "b"], np.array([[1, 2], [np.nan, 1]])), "word 2, 'b': its vector contains NaN"),
     (Vectors(["a", "a"], np.zeros((2, 1))), "the word 'a' occurs twice"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gensim.models import KeyedVectors
 from gensim.models.callbacks import CallbackAny2Vec
-from gensim.models.fasttext import FastTextKeyedVectors, load_facebook_model as their_model, save_facebook_model
+from gensim.models.fasttext import FastTextKeyedVectors, load_facebook_model as their_model
 from helpers.looped import looped
 
 from embtrain.common import progress
@@ -21,7 +21,7 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment import resolve
 from embtrain.experiment.run.run import train_in_memory
 from embtrain.gensim import saved
-from embtrain.gensim.models.fasttext import FastText, load_facebook_model, load_facebook_vectors
+from embtrain.gensim.models.fasttext import FastText, load_facebook_model, load_facebook_vectors, save_facebook_model
 from embtrain.gensim.models.word2vec import Word2Vec
 from embtrain.models.words.skipgram import SkipGram
 
@@ -257,8 +257,21 @@ def test_a_model_of_fasttext_is_read_and_trained_further(more: dict[str, Any], t
 
 def test_our_model_is_written_as_a_model_of_fasttext(tmp_path: Path) -> None:
     model = FastText(topics(), **SMALL)
-    save_facebook_model(model, str(tmp_path / "m.bin"))
+    save_facebook_model(model, tmp_path / "m.bin")
+    with open(tmp_path / "file.bin", "wb") as file:
+        save_facebook_model(model, file)
+    assert (tmp_path / "file.bin").read_bytes() == (tmp_path / "m.bin").read_bytes()
     assert same(load_facebook_model(tmp_path / "m.bin"), model) and same(their_model(str(tmp_path / "m.bin")), model)
+
+
+@looped("words", [[1, 2], ["a", None], ["a", 2.5], ["a", b"q"]])
+def test_other_words_than_strings_are_not_written_for_fasttext(words: list[Any], tmp_path: Path) -> None:
+    theirs = inspect.signature(gensim.models.fasttext.save_facebook_model).parameters.values()
+    ours = inspect.signature(save_facebook_model).parameters.values()
+    assert [(p.name, p.default) for p in ours] == [(p.name, p.default) for p in theirs]
+    with pytest.raises(ValueError, match=r"^model: the word .*: a file of fastText contains only strings; ") as caught:
+        save_facebook_model(FastText([words] * 5, **SMALL), str(tmp_path / "m.bin"))
+    assert isinstance(caught.value, EmbtrainError) and not (tmp_path / "m.bin").exists()
 
 
 def test_cbow_stays_cbow_and_the_hierarchical_softmax_is_an_error(tmp_path: Path) -> None:
