@@ -6,6 +6,7 @@ argument that the user set, then the key.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
@@ -132,13 +133,13 @@ def check_algorithm(sg: int, hs: int, cbow_mean: int) -> None:
         raise ArgumentError(f"hs={hs}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
 
 
-def sample_threshold(sample: float | None, total: int) -> float:
+def sample_threshold(sample: Any, total: int) -> Any:
     """Return text.sample for gensim's `sample`. At 1 or more that is a count, to be divided by `total` tokens.
 
-    None: 0, no subsampling.
+    None: 0, no subsampling. Values that are not finite numbers are returned unchanged, for `resolve` to refuse.
     """
     sample = sample or 0
-    if sample < 1:
+    if isinstance(sample, str) or not 1 <= sample < math.inf:
         return sample
     return min(1.0, int(sample * (3 + 5 ** .5) / 2) / max(total, 1))
 

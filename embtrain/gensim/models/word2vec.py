@@ -92,6 +92,7 @@ class Word2Vec(GensimWord2Vec):
         chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}
         resolved = arguments.resolve(self._strategy, given["sg"], {
             **chosen, **self._subwords, "shrink_windows": bool(given["shrink_windows"]),
+            "sample": arguments.sample_threshold(given["sample"], 1),
             **{name: given[name] for name in ("negative", "ns_exponent") if given[name] is not None
                and (given[name] or name != "negative")}}, self.sets, 1, 1)
         return {**{name: given[name] for name in _SHARED}, "hs": 0,

@@ -293,6 +293,7 @@ def test_cbow_stays_cbow_and_the_hierarchical_softmax_is_an_error(tmp_path: Path
     ({"epochs": 0}, "its settings cannot be used: epochs=0: train.epochs: should be "),
     ({"window": 1500}, "its settings cannot be used: window=1500: text.window: should be "),
     ({"epochs": 0, "window": 1500}, "its settings cannot be used: window=1500: text.window: should be "),
+    ({"sample": -1.0}, "its settings cannot be used: sample=-1.0: text.sample: should be "),
     ({"negative": -1}, "was not trained with negative sampling")])  # gensim cannot write 0
 def test_settings_of_a_model_of_fasttext_that_cannot_be_used_are_one_line_with_its_path(settings: dict[str, Any],
                                                                                         message: str, tmp_path: Path

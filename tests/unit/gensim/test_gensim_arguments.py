@@ -163,6 +163,7 @@ def test_other_keys_change_the_training() -> None:
 
 @looped("keys, kind", [
     ({"vector_size": -1}, ValueError), ({"epochs": 0}, ValueError), ({"window": "a"}, ValueError),
+    *(({"sample": value}, ValueError) for value in (-1.0, "x", float("nan"), float("inf"))),
     ({"alpha": "x"}, ValueError), ({"ns_exponent": "x"}, ValueError), ({"negatives": "sgsn"}, ValueError),
     ({"vector_size": 1.5}, TypeError), ({"epochs": 1.5}, TypeError), ({"vector_size": "a"}, TypeError)])
 def test_an_argument_that_cannot_work_has_the_type_of_gensim(keys: dict[str, Any], kind: type[Exception]) -> None:
