@@ -238,8 +238,10 @@ class Word2Vec(GensimWord2Vec):
         tables = [(f"wv.{name}", getattr(self.wv, name), n) for name, n in self._tables().items()]
         for name, table, n in [*tables, ("syn1neg", self.syn1neg, len(self.wv))]:
             if np.shape(table) != (n, self.vector_size):
+                lacks_words = n == len(self.wv) and np.shape(table)[:1] != (n,)
+                remedy = "add words with build_vocab(..., update=True)" if lacks_words else "set an array of this shape"
                 raise ArgumentError(f"{name}: shape {np.shape(table)}: should be ({n}, {self.vector_size}), rows and "
-                                    "vector_size; add words with build_vocab(..., update=True)")
+                                    f"vector_size; {remedy}")
 
     def _check_tables(self) -> None:
         """Make the tables float32 arrays that can be written. ArgumentError for locked vectors and wrong shapes."""
