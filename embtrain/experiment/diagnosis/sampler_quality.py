@@ -80,8 +80,9 @@ class SamplerQuality:
         source draws for `milliseconds`, and a source may remember its draws.
         """
         bounds = {key: None if x is None else x / m for key, x in self.bounds.items()}
+        milliseconds = self.milliseconds(m)                 # first: the source floors its masses when it draws
         values = {**error, **self.closeness, **bounds, "negative": self.source.floored_fraction}
-        return Measurement(name, m, self.milliseconds(m), **values, note=note)
+        return Measurement(name, m, milliseconds, **values, note=note)
 
     def milliseconds(self, m: int) -> float:
         """Milliseconds per query of a draw of m columns; of all scores for an exhaustive source."""

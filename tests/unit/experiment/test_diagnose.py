@@ -86,7 +86,8 @@ def test_undefined_measures_are_not_reported(lines: dict[tuple[str, int], Measur
         lines["in-batch", 5].note
     assert lines["in-batch", 5].lower is None and hard.lower is None and resampled.lower is None
     assert -1e-4 < lines["exp", 5].lower <= 0 and lines["cluster", 5].lower < 0
-    assert 0 < rff.low <= rff.high and rff.factor > 0 and 0 <= rff.negative < 1
+    assert 0 < rff.low <= rff.high and rff.factor > 0 and 0 < rff.negative < 1
+    assert {line.negative for (name, _), line in lines.items() if name == "rff"} == {rff.negative}
     assert all(line.low is None for (name, _), line in lines.items() if name != "rff")
     assert lines["exp", 5].negative is None
 
