@@ -64,6 +64,15 @@ def test_healthy_runs_of_every_task_and_engine_have_no_warning(place: Path, tmp_
     assert [row for row in done.scores if row.metric == "warning"] == []
 
 
+def test_scores_of_a_loss_without_probabilities_are_no_sign(tmp_path: Path) -> None:
+    """The distances of an untrained TransE differ by more than log-probabilities of a good model."""
+    graph = tmp_path / "graph.tsv"
+    graph.write_text("".join(f"e{i}\tr{step}\te{(i + step) % 40}\n" for i in range(40) for step in (1, 2)))
+    done = run.fit(resolve("self-adversarial", "transe", str(graph), sets=[
+        "train.epochs=1", "train.lr=1e-6", "train.min_lr=1e-7", "evaluate.resamples=0"]), tmp_path / "run")
+    assert [row for row in done.scores if row.metric == "warning"] == []
+
+
 def test_advice_names_keys_of_the_engine() -> None:
     assert "train.batch" not in lower_rate_hint(TrainConfig(engine="fused"))
     assert "train.batch" in lower_rate_hint(TrainConfig(engine="autograd"))

@@ -1,7 +1,8 @@
 """Signs that a run has diverged although every number stayed finite.
 
     likelihood   the mean held-out log p is below −(2 log V + SLACK): a uniform guess among V candidates gets −log V,
-                 and a model that is only wrong, or was trained for ranks alone, stays within that distance below it
+                 and a model that is only wrong stays within that distance below it. Scores of a loss that estimates no
+                 probability have no scale: they are a sign only if they are not finite
     loss         the mean training loss of the last logged blocks is above that of the first block by more than RISE of
                  its size; negatives that follow the model grow harder, so with them by more than HARDER
 
@@ -42,6 +43,8 @@ def rows(parts: Components, folder: Path, scores: Sequence[Score], position: Pos
 def _likelihood(parts: Components, scores: Sequence[Score]) -> str:
     value, even = _log_p(parts, scores), -math.log(parts.problem.n_candidates)
     if value is None or value >= 2 * even - SLACK:
+        return ""
+    if math.isfinite(value) and not scoring.estimates_probabilities(parts):
         return ""
     level = f"is {value:.4g}, far below" if math.isfinite(value) else "is not finite, but should be near"
     return (f"the held-out log-likelihood {level} the {even:.4g} of a uniform guess: the training has diverged, and "
