@@ -87,10 +87,10 @@ class Interrupted(Stopped, KeyboardInterrupt):
     """
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` with the nearest known name, or '' if no name is near."""
+def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
+    """Return ` (did you mean 'x'?)` with the nearest known name, or '' if no name is near. before: begins the name."""
     import difflib
 
     known = list(known)
     near = [other for other in known if other.lower() == name.lower()] or difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    return f" (did you mean {before + near[0]!r}?)" if near else ""

@@ -92,7 +92,8 @@ def check_corpus(name: str) -> None:
     # Compare file names only: paths in one folder share most of their characters.
     known = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     known += names("corpora") if path.name == name else []
-    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{did_you_mean(path.name, known)}; "
+    hint = did_you_mean(path.name, known, name.removesuffix(path.name))
+    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{hint}; "
                     "`embtrain data list` lists the recipes")
 
 

@@ -172,6 +172,9 @@ def test_a_missing_corpus_of_a_prediction_is_named(run: experiment.Run, tmp_path
         stored.open_run(run.folder, [f"corpus={tmp_path / 'nofile'}"])
     with pytest.raises(DataError, match=r"^corpus: '\S+/nofile' is neither a file or folder nor a recipe"):
         run.predict("bal", corpus=tmp_path / "nofile")
+    (tmp_path / "nofiles").touch()
+    with pytest.raises(DataError, match=rf"did you mean '{tmp_path}/nofiles'"):
+        run.predict("bal", corpus=tmp_path / "nofile")
 
 
 def test_a_translation_into_its_own_language_is_refused(tmp_path: Path) -> None:
