@@ -180,8 +180,7 @@ def _check_names(folder: Path, saved: Layer) -> None:
 
 
 def _check_rates(settings: Settings, own_layers: Sequence[Layer]) -> None:
-    """Raise UsageError for keys of the user that cannot be meant: a final learning rate above the first one, or
-    burn-in epochs that are all epochs."""
+    """Raise UsageError for a final learning rate above the first one, or burn-in epochs that are all epochs."""
     places, train = merge(own_layers)[1], settings.train
     if (place := places.get(("train", "burn_in"))) is not None and train.burn_in >= train.epochs:
         raise UsageError(f"{place}: train.burn_in: {train.burn_in}: all train.epochs: {train.epochs} would train at a "
