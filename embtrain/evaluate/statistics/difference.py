@@ -6,6 +6,9 @@
                   P(T > t_{n−1, 1−α/2}) = 1−β for T noncentral t, n−1 degrees of freedom, noncentrality δ_n √n
     family        in a family of m comparisons α is α/m, Holm's first step; the power is then a lower bound
     detectable    s δ_n;   needed = the smallest n with δ_n ≤ |d̄|/s
+    clusters      a permutation of the signs of C clusters of items has p in steps of 2^{1−C}: its level is the largest
+                  step below α, and n is C. At level 0 no difference can be separated. `needed` is in items, for
+                  clusters of the same size. δ_n is that of t: at the smallest C the power is .7, not .8
 
 s is an estimate, and a rough one over 3 seeds; so is everything derived from it. Two seeds leave s one degree of
 freedom: their interval is printed, but the verdict is that they are too few, whatever p is.
@@ -15,9 +18,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
+
+from embtrain.common.json_records import OMIT_IF_NONE
 
 A_BEATS_B, B_BEATS_A, NOT_SEPARABLE = "A beats B", "B beats A", "not separable"
 ONE_SEED, NO_SEED = "one seed: no interval", "no seed in common"
@@ -50,6 +55,18 @@ class Difference:
     level: float = 0.95
     higher_better: bool = True
     note: str = ""
+    # of the items, if their signs are permuted: the number of clusters, and the smallest one that can be separated
+    clusters: int | None = field(default=None, metadata=OMIT_IF_NONE)
+    min_clusters: int | None = field(default=None, metadata=OMIT_IF_NONE)
+
+    @property
+    def shortage(self) -> str:
+        """The reason why no difference of these items can be separated; '' if one can."""
+        if self.clusters is None or self.min_clusters is None or self.clusters >= self.min_clusters:
+            return ""
+        noun = "cluster" if self.clusters < self.n else "item"
+        number = f"1 {noun} is" if self.clusters == 1 else f"{self.clusters} {noun}s are"
+        return f"{number} too few for the test, which takes {self.min_clusters} or more"
 
     def sentence(self) -> str:
         """The verdict in words, with its numbers."""
@@ -68,7 +85,9 @@ class Difference:
         if self.verdict != NOT_SEPARABLE:
             return f"{first} beats {second} on {self.metric}: {mean:+.3g} ({facts})."
         text = f"{first} and {second} are not separable on {self.metric}: {mean:+.3g} ({facts})."
-        if self.detectable is not None:
+        if self.shortage:
+            text += f" {self.shortage}."
+        elif self.detectable is not None:
             text += f" {self.n} {count_noun} would have separated {self.detectable:.3g} with {100 * POWER:.0f} % power"
             needed_text = f"more than {MAX_NEEDED[self.kind]}" if self.needed is None else str(self.needed)
             text += f"; the difference seen would take {needed_text}."
@@ -79,7 +98,9 @@ class Difference:
 
 @lru_cache(maxsize=8192)
 def least_effect(n: int, alpha: float, power: float = POWER) -> float:
-    """δ_n: the smallest |mean|/sd that n paired differences separate, at level alpha, with this power."""
+    """δ_n: the smallest |mean|/sd that n paired differences separate, at level alpha, with this power; ∞ at alpha 0."""
+    if alpha == 0:
+        return math.inf
     from scipy import optimize, stats  # decision 130: every run imports this module
 
     if n > MAX_NEEDED["seeds"]:  # the normal approximation, accurate to three digits here
@@ -93,12 +114,24 @@ def least_effect(n: int, alpha: float, power: float = POWER) -> float:
     return float(optimize.brentq(power_excess, 0, upper)) / math.sqrt(n)
 
 
-def _needed(mean: float, sd: float, alpha: float, limit: int) -> int | None:
-    """The smallest n that separates `mean` with power POWER; None above `limit`."""
-    if sd == 0:  # the sign test: 2^(1−n) ≤ alpha
-        return None if mean == 0 else 1 + math.ceil(-math.log2(alpha))
-    n = MIN_SEEDS + bisect_left(range(MIN_SEEDS, limit + 1), True,
-                                key=lambda n: least_effect(n, alpha) <= abs(mean) / sd)
+def sign_level(alpha: float, n: int) -> float:
+    """The largest p below alpha of a permutation of n signs, a multiple of 2^(1−n); 0 if there is none."""
+    patterns = 2.0 ** min(n - 1, 30)  # from there on, the steps are too small to matter
+    return (math.ceil(alpha * patterns) - 1) / patterns
+
+
+def _min_signs(alpha: float) -> int:
+    """The smallest n with a sign_level above 0: that of the sign test."""
+    return 2 + math.floor(-math.log2(alpha))
+
+
+def _needed(mean: float, sd: float, alpha: float, limit: int, signs: bool) -> int | None:
+    """The smallest n that separates `mean` with power POWER; None above `limit`. signs: by permutation of n signs."""
+    if sd == 0:
+        return None if mean == 0 else _min_signs(alpha)
+    n = MIN_SEEDS + bisect_left(
+        range(MIN_SEEDS, limit + 1), True,
+        key=lambda n: least_effect(n, sign_level(alpha, n) if signs else alpha) <= abs(mean) / sd)
     return n if n <= limit else None
 
 
@@ -123,6 +156,14 @@ def with_verdict(d: Difference, p_holm: float | None, m: int) -> Difference:
     winner = A_BEATS_B if (d.mean > 0) == d.higher_better else B_BEATS_A
     too_few = d.kind == "seeds" and d.n < MIN_SEEDS
     separated = winner if p < 1 - d.level and d.mean != 0 else NOT_SEPARABLE
-    return replace(d, p_holm=p_holm, verdict=TOO_FEW_SEEDS if too_few else separated,
-                   detectable=d.sd * least_effect(d.n, alpha) if d.sd and not too_few else None,
-                   needed=None if d.sd is None else _needed(d.mean, d.sd, alpha, MAX_NEEDED[d.kind]))
+    signs, n = d.clusters is not None, d.clusters or d.n            # n: independent differences
+    sd = None if d.sd is None else d.sd * math.sqrt(n / d.n)
+    mean = d.mean
+    d = replace(d, p_holm=p_holm, verdict=TOO_FEW_SEEDS if too_few else separated, detectable=None, needed=None,
+                min_clusters=_min_signs(alpha) if signs else None)
+    if d.shortage or sd is None:
+        return d
+    effect = least_effect(n, sign_level(alpha, n) if signs else alpha)
+    needed = _needed(mean, sd, alpha, MAX_NEEDED[d.kind] * n // d.n, signs)
+    return replace(d, detectable=sd * effect if sd and not too_few else None,
+                   needed=None if needed is None else math.ceil(needed * d.n / n))

@@ -19,7 +19,8 @@ Over items (pairs of words, held-out examples) of two trained tables; this does 
                  For Spearman's ρ the variance is 1 + r²/2 times as large (Bonett and Wright 2000): without this
                  factor, up to 7 % of true nulls fall at 5 % in simulations
     randomized   for a score of sums, like BLEU: A and B swapped item by item, p as above with the scores of the sums
-    power        as over seeds (see difference.py), with s = √n times the standard error of the bootstrap
+    power        as over seeds (see difference.py), with s = √n times the standard error of the bootstrap; √C times it,
+                 and C for n, where the signs of C clusters are permuted
 """
 
 from __future__ import annotations
@@ -262,7 +263,8 @@ def compare_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clu
     """Means of a value per item (n,), for example log p or 1/rank: bootstrap by cluster, p by permutation."""
     bootstrap = _with_t_interval(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
     p = None if bootstrap.mean is None else permutation_ranks(a, b, clusters, seed=seed)
-    return _item_difference(bootstrap, p, len(a), names, metric, level, higher_better)
+    C = _usable(a, b, clusters)[3]
+    return _item_difference(bootstrap, p, len(a), names, metric, level, higher_better, C)
 
 
 def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, b: Floats, names: tuple[str, str],
@@ -280,15 +282,15 @@ def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, 
             swapped = score(A.sum(0) + shift) - score(B.sum(0) - shift)
             hits += int((np.abs(swapped) >= abs(bootstrap.mean) - 1e-12).sum())
         p = (1 + hits) / (1 + n_swaps)
-    return _item_difference(bootstrap, p, len(a), names, metric, level, True)
+    return _item_difference(bootstrap, p, len(a), names, metric, level, True, bootstrap.n)
 
 
 def _item_difference(bootstrap: BootstrapDifference, p: float | None, n: int, names: tuple[str, str], metric: str,
-                     level: float, higher_better: bool) -> Difference:
-    """The Difference of a bootstrap over n items and its p."""
+                     level: float, higher_better: bool, clusters: int | None = None) -> Difference:
+    """The Difference of a bootstrap over n items and its p. clusters: their number, if p is of permuted signs."""
     sd = None if bootstrap.se is None else bootstrap.se * math.sqrt(bootstrap.n)
     effect = None if bootstrap.mean is None or sd is None else hedges_g(bootstrap.mean, sd, bootstrap.n)
     note = "" if bootstrap.n == n else f"{bootstrap.n} of {n} items used; the others are missing or not finite in one"
     undecided = Difference(*names, metric, bootstrap.mean, bootstrap.low, bootstrap.high, p, None, effect, bootstrap.n,
-                           TOO_FEW_ITEMS, None, None, "items", sd, level, higher_better, note)
+                           TOO_FEW_ITEMS, None, None, "items", sd, level, higher_better, note, clusters)
     return with_verdict(undecided, None, 1)

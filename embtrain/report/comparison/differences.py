@@ -61,7 +61,9 @@ def _verdict(d: Difference) -> str:
         better, worse = (d.a, d.b) if d.verdict == A_BEATS_B else (d.b, d.a)
         return f"{better} beats {worse}"
     text = d.verdict                 # not separable, or the reason it was not tested
-    if d.detectable is not None:
+    if d.shortage:
+        text += f": {d.shortage}"
+    elif d.detectable is not None:
         text += f": {d.n:,} {d.kind} would separate {number(d.detectable)}"
         text += f"; the observed difference takes {d.needed:,}" if d.needed is not None \
             else f"; the observed difference takes more than {MAX_NEEDED[d.kind]:,}"

@@ -405,6 +405,37 @@ def test_items_report_the_needed_number() -> None:
     assert (without.verdict, without.low, without.detectable) == (A_BEATS_B, None, None)
 
 
+@given(st.integers(2, 14), st.integers(1, 6), st.integers(1, 20), st.floats(-3, 3), st.integers(0, 10_000))
+def test_power_over_items_is_that_of_a_permutation_of_clusters(C: int, m: int, size: int, mean: float, seed: int
+                                                               ) -> None:
+    """With C clusters p is at least 2^(1−C): below that no number of items in them separates anything."""
+    clusters = np.repeat(np.arange(C), size)
+    d = compare_items(np.repeat(draw((C,), seed) + mean, size), np.zeros(C * size), NAMES, "m", clusters, resamples=9)
+    d = holm_family([d] * m)[0]
+    smallest_p = 2.0 ** (1 - d.min_clusters)
+    assert (d.n, d.clusters) == (C * size, C) and smallest_p * m < 0.05 <= 2 * smallest_p * m
+    if d.min_clusters > C:
+        assert (d.verdict, d.detectable, d.needed) == (NOT_SEPARABLE, None, None)
+        assert d.sentence().endswith(f" too few for the test, which takes {d.min_clusters} or more.")
+    else:
+        assert d.detectable > least_effect(C, 0.05 / m) * d.sd / math.sqrt(size) and not d.shortage
+        assert d.needed is None or (d.needed % size == 0 and d.needed >= size * d.min_clusters)
+
+
+@pytest.mark.parametrize(("C", "alpha"), [(6, 0.05), (8, 0.0125), (12, 0.05)])
+def test_a_permutation_detects_the_smallest_effect_in_70_to_80_of_100(C: int, alpha: float) -> None:
+    x = draw((20_000, C), C) + least_effect(C, difference.sign_level(alpha, C))
+    sums = np.array(list(itertools.product((1, -1), repeat=C))) @ x.T                                # (2^C, runs)
+    p = (np.abs(sums) >= x.sum(1) - 1e-9).mean(0)
+    assert 0.66 < (p < alpha).mean() < 0.82
+
+
+def test_each_item_is_a_cluster_of_its_own_unless_clusters_are_given() -> None:
+    few = compare_items(draw((5,), 1), np.zeros(5), NAMES, "m")
+    assert few.sentence().endswith(" 5 items are too few for the test, which takes 6 or more.")
+    assert compare_items(draw((6,), 1), np.zeros(6), NAMES, "m").detectable is not None
+
+
 # --- sentences and files ----------------------------------------------------------------------------------------------
 
 def test_sentences() -> None:
