@@ -54,7 +54,7 @@ class MetricMean:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The last evaluation of a run within a budget; None if it had none by then."""
+    """A run's value at a budget, evaluated or, at equal CPU time, interpolated; None before the first evaluation."""
 
     strategy: str
     seed: int | None = None
@@ -79,7 +79,7 @@ class EqualEpochs:
 class EqualCpu:
     """Evaluations during training at equal CPU time."""
 
-    budget: float | None = None                    # CPU seconds of each run
+    budget: float | None = None                    # CPU seconds of each run: the largest that all reached
     rows: list[Evaluation] = field(default_factory=list)
     note: str = ""
     differences: list[Difference] = field(default_factory=list)

@@ -149,12 +149,11 @@ def _equal(results: Results, decimals: Decimals) -> list[Block]:
     epochs, cpu = results.equal_epochs, results.equal_cpu
     if not epochs.values and not cpu.values:
         return []
-    limits = [] if epochs.limit is None else [f"{epochs.limit:g} epochs, the largest number that all runs completed"]
-    limits += [] if cpu.limit is None else [f"{number(cpu.limit)} CPU seconds, the most that a run of the cheapest "
-                                            "strategy took"]
-    intro = "Metrics during training, means over seeds: the last evaluation"
+    intro = "Metrics during training, means over seeds: the last evaluation "
+    intro += "that all runs reached" if epochs.limit is None else \
+        f"within {epochs.limit:g} epochs, the largest number that all runs completed"
     # each half of the table has its own limit, so both are named if both are known
-    intro += f" within {', and the last within '.join(limits)}" if limits else " that all runs reached"
+    intro += "" if cpu.limit is None else f", and the values at {number(cpu.limit)} CPU seconds"
     def rows(metric: str) -> list[TableRow]:
         out: list[TableRow] = [metric_label(metric)]
         for strategy in results.strategies:
