@@ -5,6 +5,7 @@ The first and the third do not depend on timings.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str,
     return [*([tested] if len(labels) > 1 else []),
             unlike_machines(processors) or (_cost(values.get(CPU, {}), labels, baseline, cheap, budget) if has_baseline
                                             else f"The cost is unknown, because no run of {baseline} has scores."),
-            _unknown(differences_on_metric, baseline, failed, not_run)]
+            _unknown(differences_on_metric, baseline, values.get(metric, {}), failed, not_run)]
 
 
 def _separable(differences_on_metric: Sequence[Difference], baseline: str) -> str:
@@ -85,8 +86,9 @@ def _times(ratio: float) -> str:
     return "as much" if 0.95 < ratio < 1.05 else f"{ratio:.2g} times as much"
 
 
-def _unknown(differences_on_metric: Sequence[Difference], baseline: str, failed: Sequence[str], not_run: Sequence[str]
-             ) -> str:
+def _unknown(differences_on_metric: Sequence[Difference], baseline: str, values: BySeed, failed: Sequence[str],
+             not_run: Sequence[str]) -> str:
+    """The third sentence. values: of the declared metric."""
     parts = []
     few = [d.a for d in differences_on_metric if d.verdict == TOO_FEW_SEEDS]
     if few:
@@ -100,10 +102,15 @@ def _unknown(differences_on_metric: Sequence[Difference], baseline: str, failed:
         need = f"more than {MAX_NEEDED['seeds']}" if d.needed is None else f"{d.needed}"
         parts.append(f"whether {d.a} differs from {baseline} by less than {d.detectable:.2g} (separating the observed "
                      f"{d.mean:+.3g} takes {need} seeds; there are {d.n})")
-    untested = [d.a for d in differences_on_metric if d.p is None]
-    if untested:
-        parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes {MIN_SEEDS} or more seeds "
-                     "with values of both")
+    untested: dict[str, list[str]] = {}                     # strategies by the reason
+    for d in differences_on_metric:
+        if d.p is None:
+            empty = [label for label in (d.a, baseline)
+                     if not any(x is not None and math.isfinite(x) for x in values.get(label, {}).values())]
+            reason = f"because no run of {' or '.join(empty)} has a value" if empty else \
+                f"which takes {MIN_SEEDS} or more seeds with values of both"
+            untested.setdefault(reason, []).append(d.a)
+    parts += [f"whether {_list(names)} and {baseline} differ at all, {reason}" for reason, names in untested.items()]
     if failed:
         parts.append(f"what {_list(failed)} would have scored, because {_verb(failed, 'it', 'they')} failed")
     if not_run:

@@ -987,8 +987,9 @@ def test_the_verdict_counts_no_seeds_and_no_cost_of_runs_that_all_failed(tmp_pat
                                                                          sentences: tuple[str, str]) -> None:
     runs = [replace(one, error="no memory", scores=[], cpu_seconds=None, curves={}) if one.label == failed else one
             for one in planted() if one.label != "same"]
-    first, second, _ = judged_tree(tmp_path, runs)["verdict"]
+    first, second, third = judged_tree(tmp_path, runs)["verdict"]
     assert (first, second[:len(sentences[1])]) == sentences
+    assert f"differ at all, because no run of {failed} has a value" in third and "or more seeds" not in third
 
 
 def test_cpu_seconds_of_unlike_processors_are_not_compared(tmp_path: Path) -> None:
@@ -1058,7 +1059,10 @@ def test_more_seeds_are_not_advised_if_no_seed_has_both_values(tmp_path: Path) -
     for one in cells_of:
         if one.label == "up":
             one.scores[0] = Score("test", "mrr", None)
-    assert "takes 3 or more seeds with values of both" in judged_tree(tmp_path, cells_of)["verdict"][2]
+    assert judged_tree(tmp_path, cells_of)["verdict"][2].startswith(
+        "Unknown: whether up and base differ at all, because no run of up has a value; how this generalizes")
+    apart = [one for one in planted() if (one.label, one.seed % 2) in (("base", 0), ("up", 1))]
+    assert "takes 3 or more seeds with values of both" in judged_tree(tmp_path, apart)["verdict"][2]
 
 
 def test_the_primary_metric_is_a_separate_family(tmp_path: Path) -> None:
