@@ -215,12 +215,19 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
             results = {label: _trial_result(folder, trial_cell, metric) for label, trial_cell in new.items()}
             for label, result in results.items():
                 trials_by_label[label].append(result | {"settings": suggestions[label].params})
-            if len(min(read(folder).get("trials", {}).values(), key=len, default=[])) <= i:  # a joined process is ahead
-                write_json(folder / FILE, tree)
+            _store(folder, tree)
             for label in new:
                 _print_trial(label, trials_by_label[label], metric, higher)
         for label, trial in suggestions.items():
             _report_value(studies[label], trial, trials_by_label[label][i]["value"])
+
+
+def _store(folder: Path, tree: Mapping[str, Any]) -> None:
+    """Write search.json; of each strategy's trials it keeps more if a joined process is ahead."""
+    stored: Trials = read(folder).get("trials", {})
+    merged = stored | {label: max(trials, stored.get(label, []), key=len) for label, trials in tree["trials"].items()}
+    if merged != stored:
+        write_json(folder / FILE, {**tree, "trials": merged})
 
 
 def _print_trial(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: bool) -> None:

@@ -16,6 +16,7 @@ from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.experiment.comparison import compare, outcome, search_space, tuning, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.run.settings import resolve
+from embtrain.experiment.tasks.base import find
 from embtrain.report.comparison import page
 from embtrain.report.load import comparison
 from embtrain.report.render import markdown_latex
@@ -255,6 +256,33 @@ def test_a_strategy_added_later_without_trials_is_left_out_of_the_report(
         run(place, tmp_path, trials=2, strategies=["sgns", "nce", "uniform"])
     report = comparison.read(compare.rejudge(tmp_path).folder)
     assert [group.strategy for group in report.searched] == ["sgns", "nce"]
+
+
+def test_a_strategy_can_be_added_to_a_finished_search(place: Path, tmp_path: Path, local_cells: type[Here]) -> None:
+    run(place, tmp_path, trials=2)
+    before = trials(tmp_path)
+    local_cells.log.clear()
+    again = run(place, tmp_path, trials=2, strategies=["uniform", "sgns", "nce"])
+    assert local_cells.log == ["fit uniform-trial1", "fit uniform-trial2", "fit uniform-seed1"]
+    after = trials(tmp_path)
+    assert len(after.pop("uniform")) == 2 and after == before
+    assert [row["strategy"] for row in again.results["search"]] == ["uniform", "sgns", "nce"]
+
+
+def test_trials_are_stored_for_each_strategy_that_no_joined_process_is_ahead_with(
+        place: Path, finished: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = json.loads((finished.folder / "search.json").read_text())
+    ahead, behind = tree["trials"]["sgns"], tree["trials"]["nce"][:1]
+    planned, cells = compare.plan(grid(place, trials=2), tmp_path)
+
+    def run_joined(_: Any) -> None:
+        (tmp_path / "search.json").write_text(json.dumps(tree | {"trials": {"sgns": ahead, "nce": behind}}))
+
+    monkeypatch.setattr(tuning, "_trial_result", lambda *_: {"value": -5.0, "cpu_seconds": 1.0, "error": None})
+    tuning.search(tmp_path, planned, cells[0].settings, find(cells[0].settings), lambda *_: cells[0], run_joined)
+    stored = trials(tmp_path)
+    assert stored["sgns"] == ahead and len(stored["nce"]) == 2
+    assert tuning.best_sets(tmp_path, planned)
 
 
 def test_a_failed_trial_counts_and_is_not_chosen(
