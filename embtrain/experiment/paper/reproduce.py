@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ from embtrain.common.errors import ResourceError, UsageError
 from embtrain.common.files import claim_folder, dated_folder, write_text
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe
-from embtrain.experiment.comparison import compare
+from embtrain.experiment.comparison import compare, outcome
 from embtrain.experiment.comparison.checks.folder import check_folder
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.comparison.grid import FILE, Grid, read_stored, stored_files, with_origins
@@ -26,6 +27,8 @@ from embtrain.experiment.paper import spec as papers
 from embtrain.experiment.paper.spec import Paper
 from embtrain.report.comparison.reproduction import lines
 from embtrain.report.load import comparison as read_results
+
+_log = logging.getLogger("embtrain")
 
 
 def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, sets: list[str] | None = None,
@@ -43,11 +46,25 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
     budget = paper_budget if cpu_seconds is None else cpu_seconds
     check_folder(folder)
     _check_claim(folder, file)
+    if file == folder / papers.FILE:
+        _warn_of_changes(name, file, paper)
     compare.plan(planned, folder)  # raises before anything is written
     folder = folder if out is not None else claim_folder(folder)
     if file != folder / papers.FILE:
         write_text(folder / papers.FILE, file.read_text(encoding="utf-8"))
     return compare.compare(planned, folder, parallel, threads, budget, sharing)
+
+
+def _warn_of_changes(name: str, stored: Path, paper: Paper) -> None:
+    """Warn if the file of a name differs from the stored one, which decides because it is from the start."""
+    try:
+        changes = outcome.differing_keys(paper, papers.read(file := papers.path(name)), "")
+    except UsageError as error:
+        _log.warning("%s; %s from the start decides", error, stored)
+        return
+    if changes:
+        _log.warning("%s: differs in %s from %s, which is from the start and decides; give another --out to use the "
+                     "changed file", file, ", ".join(key for key, _, _ in changes), stored)
 
 
 def _check_claim(folder: Path, file: Path) -> None:

@@ -21,7 +21,7 @@ from helpers.pages import HOSTILE, checked
 
 from embtrain import cli, experiment
 from embtrain.common import progress, shipped
-from embtrain.common.config import read_yaml
+from embtrain.common.config import dump, read_yaml
 from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.types import Score
 from embtrain.data.vectors import vectors as vector_files
@@ -270,6 +270,26 @@ def test_the_same_folder_is_resumed(finished: compare.Comparison, place: Path, l
     assert compare.rejudge(finished.folder).results == json.loads(before)  # as `embtrain report` does
     with pytest.raises(UsageError, match="contains another comparison than nce_note_k"):
         reproduce.reproduce("nce_note_k", out=finished.folder)
+
+
+def test_a_file_that_was_changed_since_the_start_is_reported(
+        place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "compare", lambda *_: None)
+    file, stored = yaml_of(place), tmp_path / "paper.yaml"
+    grid = reproduce.paper_grid(str(file), {}, [], tmp_path)[0]
+    (tmp_path / "comparison.yaml").write_text(dump(grid))
+    shutil.copy(file, stored)
+    for old, new, keys in (("# Is", "# Are", ""), ("margin: 9", "margin: 8", "checks"),
+                           ("nce, sets: [negatives.k=1], x: 1", "nce, x: 3", "runs.nce-k1.sets, runs.nce-k1.x")):
+        caplog.clear()
+        reproduce.reproduce(str(yaml_of(place, old, new)), out=tmp_path)
+        assert caplog.messages == [f"{file}: differs in {keys} from {stored}, which is from the start and decides; "
+                                   "give another --out to use the changed file"] * bool(keys)
+    file.unlink()
+    caplog.clear()
+    reproduce.reproduce(str(file), out=tmp_path)
+    (message,) = caplog.messages
+    assert message.startswith(f"{file}: ") and message.endswith(f"; {stored} from the start decides")
 
 
 @pytest.mark.slow
