@@ -35,7 +35,8 @@ def compare(
     seeds: Annotated[int | None, typer.Option(
         metavar="N", min=1, max=1000, help="Number of seeds, counted from 1 (default: 5).")] = None,
     baseline: Annotated[str | None, typer.Option(
-        metavar="NAME", help="Strategy that the others are compared with (default: the first).")] = None,
+        metavar="NAME", help="Strategy that the others are compared with (default: the one stored in --out, else the "
+                             "first).")] = None,
     metric: Annotated[str | None, typer.Option(
         metavar="BENCHMARK/METRIC", help="Primary metric (default: the task's, usually test/log_likelihood).")] = None,
     benchmarks: Annotated[str | None, typer.Option(
@@ -60,7 +61,8 @@ def compare(
         metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
-        metavar="DIR", help="Folder (default: runs/<stamp>-compare); resumes an interrupted comparison.")] = None,
+        metavar="DIR", help="Folder (default: runs/<stamp>-compare); continues a comparison there, with its options as "
+                            "defaults.")] = None,
     join: options.Join = False,
     retry_failed: options.RetryFailed = False,
     lease_seconds: options.LeaseSeconds = None,
@@ -109,7 +111,8 @@ def reproduce(
         metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
-        metavar="DIR", help="Folder (default: runs/<stamp>-NAME); resumes an interrupted reproduction.")] = None,
+        metavar="DIR", help="Folder (default: runs/<stamp>-NAME); continues a reproduction there, with its options as "
+                            "defaults.")] = None,
     join: options.Join = False,
     retry_failed: options.RetryFailed = False,
     lease_seconds: options.LeaseSeconds = None,

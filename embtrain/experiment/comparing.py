@@ -33,11 +33,11 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
 
     negatives: strategies, or paths of YAML files. seeds: their number, counted from 1, or a list; default 5. model: as
     in `embtrain.fit`. corpus: the name of a recipe, or a path. loss: losses to combine with each strategy; `own` is the
-    strategy's. sets: settings of every run, as in `embtrain.fit`. benchmarks: names of evals/, or paths of
-    your own tables and recipes. metric: the primary one, BENCHMARK/METRIC. baseline: the strategy that the others are
-    compared with; default: the first. search: `KEY=LOW:HIGH` and similar, tuned for each strategy by `trials` runs.
-    config: YAML file of a grid. out: folder; default runs/STAMP-compare. parallel: runs at a time. threads: total
-    number of cores, 0: all. cpu_seconds: limit of CPU seconds for each run.
+    strategy's. sets: settings of every run, as in `embtrain.fit`. benchmarks: names of evals/, or paths of your own
+    tables and recipes. metric: the primary one, BENCHMARK/METRIC. baseline: the strategy that the others are compared
+    with; default: the one stored in `out`, else the first. search: `KEY=LOW:HIGH` and similar, tuned for each strategy
+    by `trials` runs. config: YAML file of a grid. out: folder; default runs/STAMP-compare. parallel: runs at a time.
+    threads: total number of cores, 0: all. cpu_seconds: limit of CPU seconds for each run.
 
     join: train the runs together with all processes that execute the same call with the same `out`, a folder that
     their machines share. executor: submit each run to it, for example a `concurrent.futures.ProcessPoolExecutor`,

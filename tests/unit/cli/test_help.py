@@ -70,6 +70,14 @@ def test_options_have_values_with_names_instead_of_types_of_python(name: str) ->
     assert [option.name for option in options if option.metavar is None] == []
 
 
+def test_options_of_an_existing_comparison_are_documented_as_defaults() -> None:
+    for name in ("compare", "reproduce"):
+        (text,) = [option.help for option in COMMANDS[name].params if option.name == "out"]
+        assert text.endswith("there, with its options as defaults.")
+    (text,) = [option.help for option in COMMANDS["compare"].params if option.name == "baseline"]
+    assert text.endswith("(default: the one stored in --out, else the first).")
+
+
 def test_an_option_without_a_default_is_found() -> None:
     option = next(option for option in COMMANDS["fit"].params if option.name == "seed")
     option.help, before = "Seed.", option.help

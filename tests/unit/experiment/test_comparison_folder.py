@@ -146,6 +146,7 @@ def test_a_new_baseline_is_stored_with_its_report_and_only_then(done: Path, plac
     compare.compare(compare.read_grid(requested, None, done), done, 1, 1)
     assert "baseline: nce" in (done / "comparison.yaml").read_text() and Here.log == []
     assert "baseline: nce" in (read_results.read(done).config_text or "")
+    assert compare.read_grid(options(place), None, done).baseline == "nce"      # the default, as --help states
 
 
 def test_a_command_that_was_refused_in_a_new_folder_can_be_corrected(place: Path, tmp_path: Path) -> None:
