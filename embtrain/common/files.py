@@ -81,10 +81,14 @@ def temporary_folder(prefix: str, inside: Path) -> Iterator[Path]:
         os.close(handle)
 
 
-def create_once(path: Path, create: Callable[[Path], object]) -> None:
-    """Create a file by `create(temporary path)` unless it exists. Of concurrent processes, the first one's remains."""
+def create_once(path: Path, create: Callable[[Path], object]) -> Path:
+    """Create a file by `create(temporary path)` unless it exists; return its path, links resolved.
+
+    Of concurrent processes, the first one's remains.
+    """
+    path = Path(os.path.realpath(path))                      # the target of a link may be missing
     if path.exists():
-        return
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(f".{path.name}.", path.parent) as folder:
         create(folder / path.name)
@@ -94,6 +98,7 @@ def create_once(path: Path, create: Callable[[Path], object]) -> None:
             pass
         except OSError:                                      # a file system without hard links
             os.rename(folder / path.name, path)
+    return path
 
 
 @contextlib.contextmanager

@@ -116,8 +116,8 @@ def _open(uri: str) -> Any:
 
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # it logs each new table, and errors before it raises them
     if uri.startswith(_SQLITE):
-        path = Path(uri.removeprefix(_SQLITE).partition("?")[0]).absolute()
-        create_once(path, lambda new: MlflowClient(tracking_uri=_SQLITE + str(new)))
+        path = create_once(Path(uri.removeprefix(_SQLITE).partition("?")[0]),
+                           lambda new: MlflowClient(tracking_uri=_SQLITE + str(new)))
         if not os.access(path, os.R_OK | os.W_OK):  # MLflow would try again for minutes
             raise PermissionError("no permission to read and write it")
     return MlflowClient(tracking_uri=uri)

@@ -187,6 +187,13 @@ def test_a_file_is_created_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert path.read_text() == "of the faster one" and list(path.parent.iterdir()) == [path]
 
 
+def test_the_missing_target_of_a_link_is_created_once(tmp_path: Path) -> None:
+    path, target = tmp_path / "link", tmp_path / "new" / "store"
+    path.symlink_to(target)
+    assert create_once(path, lambda part: part.write_text("text")) == target
+    assert path.is_symlink() and path.read_text() == "text"
+
+
 def test_a_name_that_begins_with_a_dash_is_not_an_option() -> None:
     assert files.as_argument(Path("-cmp/cells/a")) == "./-cmp/cells/a" and files.as_argument("runs/-a") == "runs/-a"
     assert files.resume_command(Path("-a b")) == "embtrain resume './-a b'"
