@@ -105,7 +105,7 @@ class MLflow(Sink):
         except ResourceError:
             raise
         except Exception as error:
-            text = str(error).strip().split("\n")[0][:300] or type(error).__name__
+            text = " ".join(str(_database_error(error)).split())[:300] or type(error).__name__
             raise ResourceError(f"train.sinks: mlflow: {self.store}: {text}; set MLFLOW_TRACKING_URI to a store that "
                                 "can be written, or leave mlflow out") from error
 
@@ -118,9 +118,20 @@ def _open(uri: str) -> Any:
     if uri.startswith(_SQLITE):
         path = create_once(Path(uri.removeprefix(_SQLITE).partition("?")[0]),
                            lambda new: MlflowClient(tracking_uri=_SQLITE + str(new)))
-        if not os.access(path, os.R_OK | os.W_OK):  # MLflow would try again for minutes
-            raise PermissionError("no permission to read and write it")
+        # SQLite writes its journal next to the file. Without this check MLflow would try again for minutes.
+        if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
+            raise PermissionError("no permission to read it, or to write it and its folder")
     return MlflowClient(tracking_uri=uri)
+
+
+def _database_error(error: BaseException) -> BaseException:
+    """The driver's error, which SQLAlchemy's wraps between notes and SQL; `error` itself if no database caused it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(original := getattr(cause, "orig", None), BaseException):
+            return original
+        cause = cause.__cause__
+    return error
 
 
 def _metric_name(key: str) -> str:

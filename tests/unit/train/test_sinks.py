@@ -262,20 +262,59 @@ def as_mlflow(counts: Counter[tuple[str, int]]) -> Counter[tuple[str, int]]:
     return Counter({(key.replace("@", "_at_"), step): n for (key, step), n in counts.items()})
 
 
-def test_mlflow_errors_of_any_kind_name_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for MLflow, whose errors while it opens a store are SQLAlchemy's."""
-    def broken(tracking_uri: str) -> None:
-        raise RuntimeError("file is not a database\n(Background on this error at: ...)")
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A stand-in for MLflow: opening a store raises `error`; `uris`: the stores that were opened."""
+    stand_in = SimpleNamespace(error=RuntimeError("unknown store"), uris=[])
 
-    (tmp_path / "mlflow.db").touch()
+    def open_store(tracking_uri: str) -> None:
+        stand_in.uris.append(tracking_uri)
+        raise stand_in.error
+
     monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
-    monkeypatch.setitem(sys.modules, "mlflow.tracking", SimpleNamespace(MlflowClient=broken))
-    problem = "file is not a database; set MLFLOW_TRACKING_URI to a store that can be written, or leave mlflow out"
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", SimpleNamespace(MlflowClient=open_store))
+    return stand_in
+
+
+class WrappedError(Exception):
+    """As SQLAlchemy's, with the error of the database's driver."""
+
+    orig = OSError("file is not\na database")
+
+
+def mlflow_error() -> Exception:
+    error = RuntimeError("(raised as a result of autoflush)\nfile is not a database\n[SQL: INSERT]")
+    error.__cause__ = WrappedError(str(error))
+    return error
+
+
+@pytest.mark.parametrize(("error", "problem"), [
+    (RuntimeError("the server\nis away"), "the server is away"),
+    (RuntimeError(), "RuntimeError"),
+    (WrappedError("(Background on this error at: ...)"), "file is not a database"),
+    (mlflow_error(), "file is not a database"),
+])
+def test_mlflow_errors_of_any_kind_name_the_store_and_the_cause(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: SimpleNamespace, error: Exception, problem: str
+        ) -> None:
+    (tmp_path / "mlflow.db").touch()
+    stand_in.error = error
+    problem += "; set MLFLOW_TRACKING_URI to a store that can be written, or leave mlflow out"
     with pytest.raises(ResourceError, match=f"^train.sinks: mlflow: {tmp_path}/mlflow.db: {problem}$"):
         MLflow(tmp_path / "run", {}, 0.0)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://user:password@host/store")
     with pytest.raises(ResourceError, match=f"^train.sinks: mlflow: MLFLOW_TRACKING_URI: {problem}$"):
         MLflow(tmp_path / "run", {}, 0.0)
+
+
+@pytest.mark.parametrize("name", ["", "mlflow.db"])
+def test_mlflow_store_that_cannot_be_written_is_not_opened(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: SimpleNamespace, name: str) -> None:
+    (tmp_path / "mlflow.db").touch()
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path / name)
+    with pytest.raises(ResourceError, match=f"^train.sinks: mlflow: {tmp_path}/mlflow.db: no permission to "):
+        MLflow(tmp_path / "run", {}, 0.0)
+    assert stand_in.uris == []
 
 
 def test_mlflow_store_is_created_by_several_runs_at_once(tmp_path: Path) -> None:
