@@ -22,7 +22,7 @@ from embtrain.common.types import Score
 from embtrain.train.sinks.base import LogLine, Sink, final_values, store_folder
 
 EXPERIMENT = "embtrain"
-_SQLITE = "sqlite:///"          # followed by the path, and by options after "?"
+_SQLITE = "sqlite:///"          # followed by a path or one of SQLite's own URIs, and by options after "?"
 MAX_METRICS = 500             # per request; MLflow accepts 1,000
 MAX_PARAMS = 100
 MAX_PARAM_LENGTH = 500          # characters; every store accepts so many
@@ -115,9 +115,9 @@ def _open(uri: str) -> Any:
     from mlflow.tracking import MlflowClient
 
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # it logs each new table, and errors before it raises them
-    if uri.startswith(_SQLITE):
-        path = create_once(Path(uri.removeprefix(_SQLITE).partition("?")[0]),
-                           lambda new: MlflowClient(tracking_uri=_SQLITE + str(new)))
+    name = uri.removeprefix(_SQLITE).partition("?")[0]
+    if uri.startswith(_SQLITE) and name not in ("", ":memory:") and not name.startswith("file:"):
+        path = create_once(Path(name), lambda new: MlflowClient(tracking_uri=_SQLITE + str(new)))
         # SQLite writes its journal next to the file. Without this check MLflow would try again for minutes.
         if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
             raise PermissionError("no permission to read it, or to write it and its folder")

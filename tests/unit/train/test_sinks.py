@@ -317,6 +317,16 @@ def test_mlflow_store_that_cannot_be_written_is_not_opened(
     assert stand_in.uris == []
 
 
+@pytest.mark.parametrize("name", ["", ":memory:", ":memory:?timeout=9", "file:a.db?uri=true", "file::memory:?uri=true"])
+def test_mlflow_creates_no_file_for_a_store_that_is_not_named_by_a_path(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: SimpleNamespace, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{name}")
+    with pytest.raises(ResourceError, match="unknown store"):
+        MLflow(tmp_path / "run", {}, 0.0)
+    assert stand_in.uris == [f"sqlite:///{name}"]
+
+
 def test_mlflow_store_is_created_by_several_runs_at_once(tmp_path: Path) -> None:
     require("mlflow", "sqlalchemy", "alembic")
     code = "import sys; from pathlib import Path; from embtrain.train.sinks.mlflow import MLflow; " \
