@@ -24,6 +24,7 @@ class Relay:
     """Forwards log lines to the named sinks; does nothing without names.
 
     fresh: whether the run has not trained yet. A sink that cannot start is then a ResourceError, later it is dropped.
+    After an error, the sinks that started are closed.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], settings: Mapping[str, str], now: float, fresh: bool = True):
@@ -31,14 +32,13 @@ class Relay:
         classes = [find(name) for name in dict.fromkeys(names)]
         started = _start_time(folder / "sinks.json", now) if classes else now
         self.sinks: list[Sink] = []
-        for sink in classes:
-            try:
-                self.sinks.append(sink(folder, settings, started))
-            except ResourceError as error:
-                if fresh:
-                    raise
-                _warn(sink, error)
         self.done = False
+        try:
+            for sink in classes:
+                self._start(sink, folder, settings, started, fresh)
+        except BaseException:
+            self._for_each_sink(lambda sink: sink.close(done=False))
+            raise
 
     def on_checkpoint(self, offset: int) -> None:
         """Forward the log up to `offset` bytes, which a checkpoint now covers. Raises as `check_held`."""
@@ -66,6 +66,14 @@ class Relay:
         """Close the sinks, unless another machine has taken over the run and continues their streams."""
         if kind is None or not issubclass(kind, LeaseLost):
             self._for_each_sink(lambda sink: sink.close(self.done))
+
+    def _start(self, sink: type[Sink], folder: Path, settings: Mapping[str, str], started: float, fresh: bool) -> None:
+        try:
+            self.sinks.append(sink(folder, settings, started))
+        except ResourceError as error:
+            if fresh:
+                raise
+            _warn(sink, error)
 
     def _new_values(self, line: Mapping[str, Any]) -> LogLine:
         """The line without numbers that an earlier line of its step had: evaluations are logged on their own lines."""

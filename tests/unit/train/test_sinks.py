@@ -27,6 +27,7 @@ from embtrain.train.sinks.base import LogLine, Sink
 from embtrain.train.sinks.mlflow import MLflow
 from embtrain.train.state import lease as leases
 from embtrain.train.state.metrics_log import read
+from embtrain.train.state.sink_relay import Relay
 
 pytestmark = pytest.mark.long
 
@@ -166,6 +167,18 @@ def test_a_sink_that_cannot_start_stops_a_new_run_but_not_a_resumed_one(
     with caplog.at_level(logging.WARNING, "embtrain"):
         assert run.resume().scores
     assert "remembers: failed and is switched off: the server is away" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ResourceError("the server is away"), KeyboardInterrupt()])
+def test_sinks_that_started_are_closed_if_a_later_one_cannot_start(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembers: type[RecordingSink], error: BaseException) -> None:
+    def cannot_start(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("embtrain.train.state.sink_relay.find", {"good": remembers, "bad": cannot_start}.get)
+    with pytest.raises(type(error)):
+        Relay(tmp_path, ["good", "bad"], {"negatives.source": "unigram"}, 0.0)
+    assert [call[0] for call in remembers.calls] == ["begun", "close"] and remembers.calls[-1] == ("close", False)
 
 
 def test_sinks_do_not_change_training(place: Path, tmp_path: Path, remembers: type[RecordingSink]) -> None:
