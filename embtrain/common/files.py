@@ -84,7 +84,8 @@ def temporary_folder(prefix: str, inside: Path) -> Iterator[Path]:
 def create_once(path: Path, create: Callable[[Path], object]) -> Path:
     """Create a file by `create(temporary path)` unless it exists; return its path, links resolved.
 
-    Of concurrent processes, the first one's remains.
+    Of concurrent processes, the first one's remains. Without hard links, a file that another process creates between
+    the last check and the rename is replaced.
     """
     path = Path(os.path.realpath(path))                      # the target of a link may be missing
     if path.exists():
@@ -97,7 +98,8 @@ def create_once(path: Path, create: Callable[[Path], object]) -> Path:
         except FileExistsError:
             pass
         except OSError:                                      # a file system without hard links
-            os.rename(folder / path.name, path)
+            if not path.exists():
+                os.rename(folder / path.name, path)
     return path
 
 
