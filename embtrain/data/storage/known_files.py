@@ -65,13 +65,22 @@ def version(path: Path) -> Version | None:
 def checked(versions: Mapping[Path, Version | None], read: Callable[..., T]) -> Callable[..., T]:
     """Return `read` with a check at its end: DataError if a file no longer has its version.
 
-    versions: from before the files were hashed, so that a result is never stored under the hash of other content.
+    versions: from before the files were hashed, so that a result is never stored under the hash of other content. The
+    check also follows an error that the content can cause, because an incomplete file often cannot be read.
     """
-    def read_checked(*arguments: Any) -> T:
-        result = read(*arguments)
+    def check(cause: Exception | None = None) -> None:
         for path, before in versions.items():
             if version(path) != before:
-                raise DataError(f"{path}: changed while it was read; wait until it is complete, and run again")
+                raise DataError(
+                    f"{path}: changed while it was read; wait until it is complete, and run again") from cause
+
+    def read_checked(*arguments: Any) -> T:
+        try:
+            result = read(*arguments)
+        except (DataError, UsageError) as error:
+            check(error)
+            raise
+        check()
         return result
 
     return read_checked

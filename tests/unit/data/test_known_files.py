@@ -12,7 +12,7 @@ import pytest
 from helpers import hostile_files
 
 from embtrain.common import files
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.data.inventory import listing
 from embtrain.data.storage import containers, known_files
 from embtrain.data.storage.containers import digest
@@ -244,6 +244,23 @@ def test_nothing_is_cached_under_the_hash_of_a_file_that_changes(
     if replace:
         tasks.read(settings)
         assert list((tmp_path / "cache").rglob("manifest.json"))
+
+
+@pytest.mark.parametrize("error", [DataError("text.txt: line 7: not a pair"), UsageError("pairs.protocol: no split")])
+@pytest.mark.parametrize("changes", [True, False])
+def test_an_error_of_a_file_that_changes_is_caused_by_the_change(text: Path, error: Exception, changes: bool) -> None:
+    def read() -> None:
+        if changes:
+            text.write_text("some words and")
+        raise error
+
+    with pytest.raises((DataError, UsageError)) as raised:
+        known_files.checked({text: known_files.version(text)}, read)()
+    if changes:
+        assert str(raised.value).startswith(f"{text}: changed while it was read; ")
+        assert raised.value.__cause__ is error
+    else:
+        assert raised.value is error
 
 
 def test_other_permissions_and_links_do_not_change_a_file(text: Path) -> None:
