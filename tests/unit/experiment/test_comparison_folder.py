@@ -257,6 +257,23 @@ def test_runs_of_one_label_with_different_settings_have_no_mean(done: Path, tmp_
     assert "nce (negatives.k=9)" in {cell["strategy"] for cell in Comparison(report.parent).results["cells"]}
 
 
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_runs_of_a_comparison_are_the_same_by_another_path(place: Path, tmp_path: Path, is_moved: bool) -> None:
+    """Reach the folder by a link, or by a path that the first runs do not have, as another machine does."""
+    config, first, other = tmp_path / "grid.yaml", tmp_path / "first", tmp_path / "other"
+    tree = options(place, strategies=["sgns", "nce"])
+    config.write_text(json.dumps({**tree, "seeds": [1], "start": {"strategy": "sgns", "corpus": tree["corpus"],
+                                                                  "sets": KEYS}}))
+    compare.compare(compare.read_grid({}, config), first, 1, 1)
+    first.rename(other) if is_moved else other.symlink_to(first)
+    more = compare.compare(compare.read_grid({"seeds": 2}, None, other), other, 1, 1)
+    assert {line["n"] for line in more.results["differences"] if line["metric"] == "test/mrr"} >= {2}
+    assert join.write([other]).is_file()
+    given = shutil.copy(other / "start" / "vectors.safetensors", tmp_path)
+    with pytest.raises(UsageError, match=r"was trained with train\.start: .*, but .* is requested now"):
+        compare.compare(compare.read_grid({"seeds": 2, "sets": [*KEYS, f"train.start={given}"]}, None, other), other)
+
+
 # -- files of the user ------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.shipped import benchmark_label
@@ -110,7 +112,7 @@ def check_equal_settings(cells: Sequence[Cell]) -> None:
         with stored_files():
             saved = run_settings.from_run(cell.folder).with_train(seed=0, threads=0)
         other, expected = first.setdefault(cell.label, (cell, saved))
-        for key, old, new in outcome.differing_keys(expected, saved, ""):
+        for key, old, new in _differences(expected, saved):
             raise DataError(f"{cell.folder}: was trained with {key}: {new!r}, but {other.folder} with {old!r}, so they "
                             "have no common mean; remove one of them and repeat the comparison, or compare them with "
                             "`embtrain report` and --baseline")
@@ -127,6 +129,25 @@ def check_saved_settings(cells: Sequence[Cell]) -> None:
         with stored_files():
             saved = run_settings.from_run(cell.folder)
         saved, requested = (x.with_train(threads=0) for x in (saved, cell.settings))
-        for key, old, new in outcome.differing_keys(saved, requested, ""):
+        for key, old, new in _differences(saved, requested):
             raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give the "
                              "comparison another --out, or remove that folder")
+
+
+def _differences(a: Settings, b: Settings) -> list[tuple[str, Any, Any]]:
+    """The keys in which the settings of two runs differ, with both values.
+
+    Machines that join a comparison may reach its files by different paths, so only paths of two files of this machine
+    differ.
+    """
+    return [(key, x, y) for key, x, y in outcome.differing_keys(a, b, "") if not _may_be_one_file(x, y)]
+
+
+def _may_be_one_file(a: Any, b: Any) -> bool:
+    """Whether two values are absolute paths that do not name two different files of this machine."""
+    if not all(isinstance(path, str) and os.path.isabs(path) for path in (a, b)):
+        return False
+    try:
+        return os.path.samefile(a, b)
+    except OSError:         # at least one of them names no file of this machine
+        return True
