@@ -4,9 +4,8 @@ A process reads the settings that the comparison resolved from config.yaml of it
 may change meanwhile or have another relative path there. Finished cells are skipped, failures are recorded and the
 others continue. Cells run in the order of their seeds, so that an interrupted comparison has complete seeds.
 
-Two file locks prevent concurrent training after a crash: one on the folder marks a running comparison, one on
-`cells`, inherited by the cells' processes, marks a running cell. On Linux a cell stops with a checkpoint when
-its comparison dies.
+Two file locks prevent concurrent training after a crash: one on the folder marks a running comparison, one on `cells`,
+inherited by the cells' processes, marks a running cell. On Linux a cell saves and stops when its comparison dies.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from typing import IO
 
 from embtrain.common import progress, terminal
 from embtrain.common.config import dump
-from embtrain.common.errors import is_crash
+from embtrain.common.errors import EmbtrainError, is_crash
 from embtrain.common.files import as_argument, lock_folder, open_folder, try_lock, write_json, write_text
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import has_trained
@@ -67,6 +66,11 @@ class Cell:
     def is_finished(self) -> bool:
         return all((self.folder / name).is_file() for name in FINISHED)
 
+    def fail(self, error: str, code: int | None) -> str:
+        """Record and return the error of the cell. code: exit code; None: the cell was not started."""
+        write_json(self.failure, {"cell": self.name, "error": error, "code": code})
+        return error
+
 
 @contextlib.contextmanager
 def working_in(folder: Path, operation: int = fcntl.LOCK_EX) -> Iterator[int]:
@@ -97,12 +101,9 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
     starts; the rest get an error with that reason until they are requested again. on_finished: called for each finished
     cell before another starts; an exception it raises stops everything.
     """
-    waiting: deque[Cell] = deque()
-    for cell in cells:
-        if cell.is_finished():
-            on_finished(cell)
-        else:
-            waiting.append(cell)
+    waiting = deque(cell for cell in cells if not cell.is_finished())
+    for cell in filter(Cell.is_finished, cells):
+        on_finished(cell)
     for cell in waiting:
         cell.failure.unlink(missing_ok=True)
     running: dict[Cell, CellProcess] = {}
@@ -115,7 +116,10 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
                         _leave_out(waiting, budget)
                         break
                     cell = waiting.popleft()
-                    running[cell] = CellProcess(cell, threads, lock)
+                    try:
+                        running[cell] = CellProcess(cell, threads, lock)
+                    except EmbtrainError as error:
+                        printer.print_end(cell, cell.fail("; ".join(error.args), error.code))
                 if stop.requested is not None:
                     for process in running.values():
                         process.send_once(stop.requested)
@@ -143,14 +147,12 @@ def _leave_out(waiting: deque[Cell], budget: float) -> None:
     """Record for each cell that it was not started, and why."""
     terminal.note(f"{budget:,.0f} CPU seconds are used up: {len(waiting)} runs are skipped; repeat the command with a "
                   "larger limit to run them")
-    for cell in waiting:
-        error = f"not started: the {budget:,.0f} CPU seconds for all runs were used up"
-        write_json(cell.failure, {"cell": cell.name, "error": error, "code": None})
-    waiting.clear()
+    while waiting:
+        waiting.popleft().fail(f"not started: the {budget:,.0f} CPU seconds for all runs were used up", None)
 
 
 class CellProcess:
-    """A running cell. variables: further environment variables."""
+    """A running cell. variables: further environment variables. ResourceError if its folder cannot be written."""
 
     def __init__(self, cell: Cell, threads: int, lock: int, variables: Mapping[str, str] = MappingProxyType({})):
         if not has_trained(cell.folder):
@@ -197,9 +199,7 @@ class CellProcess:
         if (number := -self.child.returncode) > 0:
             errors = [f"crashed with signal {number} ({signal.Signals(number).name})" if is_crash(code) else
                       f"killed by signal {number}" + (", which may mean too little memory" if number == 9 else "")]
-        message = "; ".join(errors) or f"ended with code {code}"
-        write_json(self.cell.failure, {"cell": self.cell.name, "error": message, "code": code})
-        return message
+        return self.cell.fail("; ".join(errors) or f"ended with code {code}", code)
 
 
 def _stop_with_parent() -> Callable[[], None] | None:
@@ -292,8 +292,7 @@ class _ProgressPrinter:
             if budget is not None:
                 cell_seconds = min(cell_seconds, _seconds_left(cell.folder, budget))
             cell_seconds += max(0.0, other - (self._other_seconds(cell) if cell in self.started else 0.0))
-            seconds_left += cell_seconds + sum(_seconds_left(folder, limit) for folder,
-                                               limit in cell.downstream_limits.items())
+            seconds_left += cell_seconds + sum(_seconds_left(*limit) for limit in cell.downstream_limits.items())
             if cell in running:
                 share = max(step / self.blocks, 0 if budget is None else cpu / budget)
                 shares.append(f"{cell.name} ({'is evaluated' if share >= 1 else f'{share:.0%}'})")

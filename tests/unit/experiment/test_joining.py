@@ -21,10 +21,11 @@ from helpers.shared_folders import KEYS, assert_same_runs, kill, options, record
 
 from embtrain import cli, experiment
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
-from embtrain.experiment.comparison import compare, failures
+from embtrain.common.files import write_text
+from embtrain.experiment.comparison import compare, failures, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.comparison.shared import handover, joiner, sharing
-from embtrain.experiment.comparison.shared.sharing import Sharing
+from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.train import loop
 from embtrain.train.state import lease as leases
 
@@ -103,6 +104,25 @@ def test_a_joined_comparison_has_the_bits_and_results_of_a_local_one(place: Path
 def test_a_folder_is_needed() -> None:
     with pytest.raises(UsageError, match="--join: needs a folder that all machines share; give it with --out"):
         compare.compare(Grid(strategies=["sgns", "nce"]), sharing=JOIN)
+
+
+@pytest.mark.parametrize(("sharing", "again"), [(ALONE, ALONE), (JOIN, Sharing(1.0, retry_failed=True))])
+def test_a_run_whose_folder_cannot_be_written_fails_alone(place: Path, local: Comparison, tmp_path: Path,
+                                                          sharing: Alone | Sharing, again: Alone | Sharing) -> None:
+    """And is trained when the command is repeated."""
+    def write(path: Path, text: str) -> None:
+        if path.parent.name == "nce-seed1":
+            raise ResourceError(f"{path}: cannot be written: No space left on device")
+        write_text(path, text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "write_text", write)
+        result = compare.compare(grid(place), tmp_path, 1, 1, sharing=sharing)
+    error = failures.failed(tmp_path, result.record)
+    assert isinstance(error, ResourceError) and re.search(
+        "1 of 4 runs failed, .*; nce-seed1: .*: cannot be written: No space left on device; to run them", str(error))
+    compare.compare(grid(place), tmp_path, 1, 1, sharing=again)
+    assert_same_runs(tmp_path, local.folder, NAMES)
 
 
 @pytest.mark.slow

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embtrain.common import progress, terminal
-from embtrain.common.errors import is_crash
-from embtrain.common.files import write_json
+from embtrain.common.errors import EmbtrainError, is_crash
 from embtrain.experiment.comparison import workers
 from embtrain.experiment.comparison.shared import handover
 from embtrain.experiment.comparison.shared.board import DONE, FAILED, KILLED, RELEASED, SKIPPED, Board, Holder
@@ -169,10 +168,14 @@ class Joiner:
             self._fail(cell, lease, f"killed {kills} times without a new checkpoint, which may mean too little memory",
                        128 + signal.SIGKILL)
         else:
-            inside = handover.prepare(self.runs, cell, lease)
             variables = {VARIABLE: str(lease.path), STORES: str(cell.folder.parent)}
-            process = CellProcess(inside, self.threads, self.lock, variables)
-            self.works.append(_Work(cell, inside, lease, process))
+            try:
+                inside = handover.prepare(self.runs, cell, lease)
+                process = CellProcess(inside, self.threads, self.lock, variables)
+            except EmbtrainError as error:
+                self._fail(cell, lease, "; ".join(error.args), error.code)
+            else:
+                self.works.append(_Work(cell, inside, lease, process))
 
     def _collect(self, work: _Work) -> None:
         """Publish a run that ended, or record why it can be taken again."""
@@ -198,7 +201,7 @@ class Joiner:
 
     def _fail(self, cell: Cell, lease: Lease, message: str, code: int | None, state: str = FAILED) -> None:
         cell.failure.parent.mkdir(parents=True, exist_ok=True)
-        write_json(cell.failure, {"cell": cell.name, "error": message, "code": code})
+        cell.fail(message, code)
         self.board.end(lease, state)
         terminal.note(f"{cell.name}: {message if code is None else f'failed: {message}'}")
 
