@@ -270,7 +270,7 @@ def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder
 def _report(folder: Path, grid: Grid, cells: Sequence[Cell], store_grid: Callable[[], None] = lambda: None
             ) -> Comparison:
     """Score the cells and write results.json and the report, which contains the stored grid."""
-    check_equal_settings(cells)
+    notes = check_equal_settings(cells)
     outcomes = [_read_outcome(folder, cell) for cell in cells]
     plan_tree = grid.model_dump(mode="json")
     claim = None
@@ -279,7 +279,7 @@ def _report(folder: Path, grid: Grid, cells: Sequence[Cell], store_grid: Callabl
             paper = papers.read(folder / papers.FILE)
         claim = claims.reproduction(paper, plan_tree, outcomes, spent(cells))
     results.write(folder, plan_tree, outcomes, claim, tuning.summary(folder, grid),
-                  [line] if (line := folders.left_out(folder, grid, [cell.name for cell in cells])) else [])
+                  [line, *notes] if (line := folders.left_out(folder, grid, [cell.name for cell in cells])) else notes)
     store_grid()
     page.write(folder)
     return Comparison(folder)

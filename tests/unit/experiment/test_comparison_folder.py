@@ -257,6 +257,26 @@ def test_runs_of_one_label_with_different_settings_have_no_mean(done: Path, tmp_
     assert "nce (negatives.k=9)" in {cell["strategy"] for cell in Comparison(report.parent).results["cells"]}
 
 
+def test_a_report_needs_equal_settings_only_where_they_affect_scores(done: Path) -> None:
+    """Nor does it need the settings of each run: they may be lost, or have a key of another version."""
+    def edit(run: str, pattern: str, replacement: str) -> None:
+        path = done / "cells" / run / "config.yaml"
+        text, n = re.subn(pattern, replacement, path.read_text())
+        assert n == 1 and path.write_text(text)
+
+    for key, value in {"log_every": "7", "keep": "9", "checkpoint_every": "7.0", "device": "cuda",
+                       "sinks": "[tensorboard]"}.items():
+        edit("sgns-seed2", rf"\n  {key}: .*", f"\n  {key}: {value}")
+    edit("nce-seed2", "\ntrain:", "\ntrain:\n  in_no_version: 1")
+    (done / "cells" / "uniform-seed1" / "config.yaml").unlink()
+    before = Comparison(done).results
+    join.write([done])
+    after = Comparison(done).results
+    assert after["summary"] == before["summary"]
+    assert sorted(line.partition(":")[0] for line in after["notes"] if line not in before["notes"]) == [
+        "nce-seed2", "uniform-seed1"]
+
+
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_runs_of_a_comparison_are_the_same_by_another_path(place: Path, tmp_path: Path, is_moved: bool) -> None:
     """Reach the folder by a link, or by a path that the first runs do not have, as another machine does."""

@@ -21,6 +21,9 @@ from embtrain.train.engines import choose
 
 PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "train.cpu_seconds",
           "train.engine")
+# Keys in which the runs of a label may differ: those that do not affect the scores, and the seed.
+FREE = tuple(f"train.{name}" for name in ("checkpoint_every", "device", "keep", "log_every", "seed", "sinks", "tables",
+                                          "threads", "track_until"))
 
 
 def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
@@ -100,22 +103,32 @@ def fused_blockers(cell: Cell, compiled: bool | None = None) -> list[str]:
                                                 else compiled)]
 
 
-def check_equal_settings(cells: Sequence[Cell]) -> None:
+def check_equal_settings(cells: Sequence[Cell]) -> list[str]:
     """Raise DataError if finished runs of one label have different settings: their mean would belong to neither.
 
-    Processes that join a comparison may have read different versions of a strategy file.
+    Processes that join a comparison may have read different versions of a strategy file. Returns a line for each run
+    whose settings cannot be read, because its scores do not depend on them any more.
     """
     first: dict[str, tuple[Cell, Settings]] = {}
+    unread: list[str] = []
     for cell in cells:
         if not (cell.folder / "scores.json").is_file():
             continue
-        with stored_files():
-            saved = run_settings.from_run(cell.folder).with_train(seed=0, threads=0)
+        try:
+            with stored_files():
+                saved = run_settings.from_run(cell.folder)
+        except (UsageError, DataError):
+            unread.append(f"{cell.name}: its config.yaml is missing, or this version of embtrain cannot read it, so "
+                          f"its settings were not compared with those of the other runs of {cell.label}")
+            continue
         other, expected = first.setdefault(cell.label, (cell, saved))
         for key, old, new in _differences(expected, saved):
+            if key in FREE:
+                continue
             raise DataError(f"{cell.folder}: was trained with {key}: {new!r}, but {other.folder} with {old!r}, so they "
                             "have no common mean; remove one of them and repeat the comparison, or compare them with "
                             "`embtrain report` and --baseline")
+    return unread
 
 
 def check_saved_settings(cells: Sequence[Cell]) -> None:
