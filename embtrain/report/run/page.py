@@ -32,6 +32,8 @@ from embtrain.report.vector_map.entries import Entries
 FILES = ("report.md", "report.tex", "report.html")  # in the order in which they are written
 DEPTH = 4            # levels of identity.json that get rows; deeper values are shown as JSON
 COMMANDS = ("fit", "resume", "compare", "reproduce", "evaluate")
+# `fit --config` would read the strategy file again, and check the settings as if the user had set all of them.
+FROM_SETTINGS = "mkdir again && cp config.yaml again && embtrain resume again"
 
 
 def write(folder: Path) -> Path:
@@ -102,9 +104,9 @@ def _rerun(run: RunRecord) -> list[Block]:
     argv = run.identity.get("argv")
     if not isinstance(argv, list) or not argv or not all(isinstance(a, str) for a in argv):
         return [Paragraph("The command is unknown: identity.json has no argv.", "missing")]
-    note = ("On the same machine, with one thread and the corpus and code listed under Identity, it gives the same "
-            "numbers.")
-    return [Code(_command(argv), wrap=True), Paragraph(note, "note")]
+    command, note = _command(argv), "the corpus and code listed under Identity, it gives the same numbers."
+    place = "In the folder of the run, on" if command == FROM_SETTINGS else "On"
+    return [Code(command, wrap=True), Paragraph(f"{place} the same machine, with one thread and {note}", "note")]
 
 
 def _command(argv: list[str]) -> str:
@@ -114,7 +116,7 @@ def _command(argv: list[str]) -> str:
     """
     program = PurePath(argv[0]).name
     if "resume" in (program, *argv[1:2]):
-        return "embtrain fit --config config.yaml"
+        return FROM_SETTINGS
     if program in ("embtrain", "embtrain.exe", "__main__.py"):
         return shlex.join(["embtrain", *argv[1:]])
     return shlex.join(["embtrain", *argv] if program in COMMANDS else argv)

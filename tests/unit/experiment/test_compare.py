@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,12 +30,14 @@ from embtrain.common import progress
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
 from embtrain.common.files import write_json
 from embtrain.common.types import Score
+from embtrain.data.vectors import vectors as vector_files
 from embtrain.evaluate.heldout import heldout, higher_better
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A
 from embtrain.experiment.comparison import compare, engine, join, outcome, results, tuning, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
+from embtrain.report.run import page as run_page
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
 
@@ -627,6 +630,22 @@ def test_all_runs_of_a_strategy_file_have_its_settings_of_the_start(
     compare.compare(grid(place, strategies=["sgns", "mine.yaml"], **options), tmp_path / "out", 1, 1)
     runs = [path.parent for path in (tmp_path / "out").glob("*/mine-*/scores.json")]
     assert [experiment.Run(run).settings.negatives.k for run in runs] == [3] * (2 + len(options) // 2)
+
+
+def test_the_command_in_the_report_of_a_cell_repeats_its_run(place: Path, tmp_path: Path, local_cells: type[Here],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a learning rate below the default of train.min_lr, and a strategy file of a relative path."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("negatives: {source: unigram, k: 3}\nloss: {name: logistic}\n")
+    compare.compare(grid(place, "train.lr=0.00001", strategies=["sgns", "mine.yaml"], seeds=1), tmp_path / "out", 1, 1)
+    run = tmp_path / "out" / "cells" / "mine-seed1"
+    run_page.write(run)
+    command = re.search(r"## How to reproduce\n\n```\w*\n(.+)\n```", (run / "report.md").read_text())
+    assert command is not None
+    subprocess.run(command[1].replace("embtrain", f"{sys.executable} -m embtrain"), shell=True, cwd=run, check=True)
+    (again,) = (path.parent for path in run.rglob("scores.json") if path.parent != run)
+    assert vector_files.read(again / "vectors.safetensors").table.tobytes() == \
+        vector_files.read(run / "vectors.safetensors").table.tobytes()
 
 
 # -- the grid -------------------------------------------------------------------------------------------------------

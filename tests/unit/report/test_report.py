@@ -308,7 +308,7 @@ def test_an_interrupted_run_has_a_note(tmp_path: Path) -> None:
     (["/a/b/embtrain", "fit", "--set", "a=b c"], "embtrain fit --set 'a=b c'"),
     (["/a/embtrain/__main__.py", "fit"], "embtrain fit"), (["fit", "--seed", "3"], "embtrain fit --seed 3"),
     (["my script.py", "x"], "'my script.py' x"), ([], "has no argv"),
-    (["/a/embtrain/__main__.py", "resume", "cells/x"], "embtrain fit --config config.yaml"),
+    (["/a/embtrain/__main__.py", "resume", "cells/x"], "cp config.yaml again && embtrain resume again In the folder"),
     ("embtrain fit", "has no argv"), ([1], "has no argv"),
 ])
 def test_the_command_that_repeats_the_run(tmp_path: Path, argv: Any, command: str) -> None:
