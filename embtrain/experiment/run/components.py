@@ -77,14 +77,19 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
 def build_for_training(settings: Settings, task: Task, folder: Path = Path()) -> Components:
     """Like `build`; ResourceError if an update or the optimizer state does not fit into memory.
 
-    UsageError if early stopping needs held-out examples, and the corpus gave none.
+    Raises what `check_validation` raises.
     """
-    if settings.train.patience and not len(task.heldout("valid")):
-        raise UsageError(f"train.patience: nothing of {settings.corpus} was held out as valid, because it is too "
-                         "small; give more data, or train.patience: 0")
+    check_validation(settings, task)
     parts = build(settings, task, folder=folder)
     memory.require_step(parts, settings, task.examples)
     return parts
+
+
+def check_validation(settings: Settings, task: Task) -> None:
+    """Raise UsageError if early stopping needs held-out examples, and the corpus gave none."""
+    if settings.train.patience and not len(task.heldout("valid")):
+        raise UsageError(f"train.patience: nothing of {settings.corpus} was held out as valid, because it is too "
+                         "small; give more data, or train.patience: 0")
 
 
 def choose_device(name: str, place: str = "") -> str:

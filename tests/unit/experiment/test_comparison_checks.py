@@ -89,6 +89,17 @@ def test_a_missing_file_of_one_strategy_is_a_data_error(place: Path, tmp_path: P
     assert cells_here.log == []
 
 
+def test_patience_is_refused_if_the_corpus_is_too_small_for_validation(place: Path, tmp_path: Path,
+                                                                       cells_here: type[Here]) -> None:
+    """As `fit` refuses it. The metric that decides needs no held-out part."""
+    small = tmp_path / "small.txt"
+    small.write_text("a b c d e f\n" * 9)
+    with pytest.raises(UsageError, match=rf"^sgns, nce: train\.patience: nothing of {small} was held out as valid"):
+        run(place, tmp_path / "out", "text.min_count=1", "train.patience=1", "evaluate.benchmarks=[wordsim353]",
+            corpus=str(small), metric="wordsim353/spearman")
+    assert cells_here.log == []
+
+
 def test_bounds_of_a_search_are_built(place: Path, tmp_path: Path, cells_here: type[Here]) -> None:
     pytest.importorskip("optuna")
     few = tmp_path / "few.yaml"

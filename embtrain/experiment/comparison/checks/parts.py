@@ -55,6 +55,7 @@ def build_each(cells: Mapping[str, Cell], task: Task) -> dict[str, PlannedRun]:
         key = _data_key(cell.settings)
         if key not in read:
             read[key] = tasks.read(cell.settings)
+        components.check_validation(cell.settings, read[key])
         problem = read[key].problem_spec("cpu")
         try:
             built = build_within_memory(cell.settings, read[key], problem, cell.folder)
