@@ -109,7 +109,7 @@ def test_incompatible_settings_are_refused_with_one_line_per_reason(text: Path) 
         tasks.read(resolve("sgns", corpus="/no/such/text"))
     with pytest.raises(DataError) as caught:
         tasks.read(resolve("sgns", corpus=str(text) + "s"))
-    assert f"(did you mean {text.name!r}?); `embtrain data list`" in str(caught.value)
+    assert f"(did you mean {str(text)!r}?); `embtrain data list`" in str(caught.value)
     (text.parent / "elsewhere.txt").touch()                                # shares most of a path with the moved file
     with pytest.raises(DataError, match="nor a recipe; `embtrain data list`"):
         tasks.read(resolve("sgns", corpus=str(text.parent / "moved-away.csv")))
