@@ -164,6 +164,19 @@ def test_estimate_reads_a_sample(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert result.seconds > 0 and result.worker_memory > 1 << 20 and result.disk > 8 * result.tokens
 
 
+@pytest.mark.parametrize("format", ["auto", "jsonl"])
+def test_estimate_of_long_lines_is_scaled_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                      format: str) -> None:
+    monkeypatch.setattr(estimate, "SAMPLE_BYTES", 30_000)
+    line = "red green blue " * 100_000
+    path = tmp_path / "long.txt"
+    path.write_text(line if format == "auto" else json.dumps({"text": line}))
+    config = TextConfig() if format == "auto" else TextConfig(format="jsonl")
+    kind, files = text.find_files([path], config.format, config, "t")
+    result = estimate.estimate(files, config.rules(kind, config.max_sequence), 1)
+    assert result.tokens == pytest.approx(300_000, rel=0.1) and result.disk > 8 * result.tokens
+
+
 # --- more words than fit into memory ---------------------------------------------------------------------------------
 
 def counted(*texts: str) -> tuple[int, Any]:

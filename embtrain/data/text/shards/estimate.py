@@ -119,8 +119,8 @@ class _Sample:
 
     def disk_bytes(self) -> float:
         """Return the bytes on disk that the sample takes, approximately."""
-        if self._span_bytes is not None:
-            return self._span_bytes
+        if self._span_bytes is not None:      # a long line was read in part
+            return min(self._span_bytes, self.n_bytes) if self.n_bytes >= SAMPLE_BYTES else self._span_bytes
         is_packed = self._shard.path.name.lower().endswith((*PACKED, ".parquet", ".pq"))
         ratio = len(zlib.compress(self._text)) / len(self._text) if is_packed and self._text else 1.0
         return min(self.n_bytes * ratio, self._shard.size)
