@@ -157,6 +157,14 @@ class Loss(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         self._sample_generator.set_state(state.cpu())
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The generator as bytes. PyTorch pickles it as a temporary tensor, which a spawned process cannot open."""
+        return {**self.__dict__, "_sample_generator": self.get_extra_state().numpy().tobytes()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_sample_generator": torch.Generator()})
+        self.set_extra_state(torch.frombuffer(bytearray(state["_sample_generator"]), dtype=torch.uint8))
+
     def _require_q(self, scored: LossInput) -> None:
         if self.traits.needs_q != "no" and scored.log_q is None:
             raise UsageError(f"loss.name: {self.name} corrects for the probability of each draw, but this source "

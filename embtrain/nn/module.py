@@ -9,7 +9,6 @@ a run have the same gradient for the same draws.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
@@ -270,8 +269,12 @@ class SampledLoss(nn.Module):
         return f"{self._spec.source_class.name}, num_classes={self.num_classes}{k}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles have the source's state in place of a built source, which can hold pointers."""
-        return {**self.__dict__, "_step": None, "_given": None, "_pending": copy.deepcopy(self._source_state())}
+        """Copies and pickles have the state, as bytes for a spawned process, not a source, which holds pointers."""
+        return {**self.__dict__, "_step": None, "_given": None, "_pending": self.get_extra_state().numpy().tobytes()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.set_extra_state(torch.frombuffer(bytearray(state["_pending"]), dtype=torch.uint8))
 
     def _source_state(self) -> Mapping[str, Any] | None:
         """State of the source; None before it is built."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import itertools
+import multiprocessing
 import pickle
 from collections.abc import Callable
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +403,29 @@ def test_a_module_with_a_source_of_its_own_is_copied(source: str, duplicate: Cal
     assert torch.equal(loss(query, weight, target), fresh(query, weight, target))
     other = duplicate(loss)
     assert torch.equal(loss(query, weight, target), other(query, weight, target))
+
+
+def _loss_and_state(loss: SampledLoss, *tensors: Tensor) -> tuple[float, str]:
+    return loss(*tensors).item(), hashlib.sha256(serialize.to_bytes(loss.state_dict())).hexdigest()
+
+
+def _put_losses(values: SimpleQueue, modules: list[SampledLoss], *tensors: Tensor) -> None:
+    values.put([_loss_and_state(loss, *tensors) for loss in modules])
+
+
+def test_a_spawned_process_goes_on_bitwise(query: Tensor, weight: nn.Parameter, target: Tensor) -> None:
+    """PyTorch shares tensors with the process by file descriptors, which temporary tensors close before it starts."""
+    tensors = query, weight.detach(), target
+    modules = [sampled.SampledSoftmax("unigram", num_classes=V, num_sampled=5), sampled.NCE("uniform", num_classes=V),
+               sampled.SampledSoftmax(source_of("rff"), num_classes=V)]
+    for loss in modules[1:]:
+        loss(*tensors)
+    context = multiprocessing.get_context("spawn")
+    values = context.SimpleQueue()
+    process = context.Process(target=_put_losses, args=(values, modules, *tensors))
+    process.start()
+    process.join()
+    assert process.exitcode == 0 and values.get() == [_loss_and_state(loss, *tensors) for loss in modules]
 
 
 @pytest.mark.parametrize("option", [{"num_sampled": 64}, {"filter": "none"}, {"share": "batch"}, {"exponent": 0.3},
