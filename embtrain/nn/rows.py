@@ -35,6 +35,10 @@ def table_of(weight: Weight, bias: Tensor | None, sparse: bool, num_classes: int
     float_tensor("weight", table, "a tensor, an nn.Embedding or an nn.Linear")
     if isinstance(weight, nn.Embedding):
         sparse = weight.sparse
+        for setting in ("padding_idx", "max_norm", "scale_grad_by_freq"):
+            if (value := getattr(weight, setting)) is not None and value is not False:
+                raise UsageError(f"weight: {setting}={value} of this nn.Embedding has no effect on scores; pass its "
+                                 f".weight{', and sparse=True to the module' if sparse else ''}")
     elif isinstance(weight, nn.Linear) and weight.bias is not None:
         if bias is not None:
             raise UsageError("bias: this nn.Linear has a bias of its own; leave the argument out")

@@ -111,6 +111,16 @@ def test_a_wrong_tensor_of_a_call_is_named(name: str, value: object) -> None:
     assert refusal(lambda: make()(**arguments)).startswith(f"{name}: ")
 
 
+@looped("setting, value", [("padding_idx", 0), ("max_norm", 0.5), ("scale_grad_by_freq", True)])
+def test_settings_of_an_embedding_that_scores_do_not_have_are_refused(setting: str, value: object) -> None:
+    layer = nn.Embedding(V, D, sparse=True, **{setting: value})  # type: ignore[arg-type]
+    line = refusal(lambda: make()(QUERY, layer, IDS))
+    assert line.startswith(f"weight: {setting}={value} of this nn.Embedding has no effect on scores; pass its .weight")
+    loss = make(sparse=True)(QUERY, layer.weight, IDS)                     # the remedy
+    loss.backward()
+    assert layer.weight.grad is not None and layer.weight.grad.is_sparse
+
+
 @looped("value", [*NOT_IDS, None, torch.zeros(3, 4, dtype=torch.int64), IDS + V])
 def test_wrong_ids_of_log_prob_are_named(value: Any) -> None:
     assert refusal(lambda: make().log_prob(QUERY, WEIGHT, value)).startswith("ids: ")
