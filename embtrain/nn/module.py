@@ -52,7 +52,7 @@ class SampledLoss(nn.Module):
     """A loss of embtrain over negatives of one of its sources.
 
     negatives: name of a source (`embtrain list`), or a source, which has all settings of its own. num_classes: V.
-    num_sampled: negatives per draw; None: 64, or those of a source that does not sample.
+    num_sampled: negatives per draw; None: 64, or those of a source that does not sample (every, none).
     loss: name of a loss; loss_options: its keys. options: keys of the source, e.g. exponent=0.75.
     counts: (V,) how often each class is a target; None: counted during training, from 1 each.
     share: rows with the same negatives: "row", "query" (all targets of a query), "block" or "batch"; None: "batch" if

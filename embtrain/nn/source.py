@@ -58,16 +58,22 @@ def spec_of(name: str, num_sampled: int | None, options: Mapping[str, Any], shar
             context_sizes: tuple[int, ...] | None) -> SourceSpec:
     """Validate the settings of a source. Raises UsageError for an unknown name, key or value.
 
-    num_sampled: negatives per draw; None: DEFAULT_K. Refused for a source that does not sample.
-    share: rows that share a draw; None: all rows, if the source can, and one row if it learns or cannot.
+    num_sampled: negatives per draw; None: DEFAULT_K. share: rows that share a draw; None: all rows, if the source can,
+    and one row if it learns or cannot. Both are refused for a source that does not sample.
     """
     of_type("negatives", name, str, "the name of a source, or a source")
     one_of("share", share, tuple(SHARES))
     with in_arguments():
         found = negatives.find(name)
-    if num_sampled is not None and not samples(found):
+    if not samples(found):
         reason = "takes all classes as negatives" if found.traits.exhaustive else "draws no negatives"
-        raise UsageError(f"num_sampled: {num_sampled}: {name} {reason}; leave the argument out")
+        unused = {"num_sampled": num_sampled, "share": share, "share_size": options.get("share_size")}
+        for argument, value in unused.items():
+            if value is not None:
+                raise UsageError(f"{argument}: {value}: {name} {reason}; leave the argument out, or pass None")
+    if "share_size" in options and share != "block":
+        raise UsageError(f"share_size: {options['share_size']}: has no effect without share='block'; set it, "
+                         "or leave share_size out")
     tree = {"source": name, "k": DEFAULT_K if num_sampled is None else num_sampled, "filter": mask, **options}
     if "share_draws_by" in options or "k" in options or "source" in options:
         raise UsageError("options: source, k and share_draws_by are set by the arguments negatives, num_sampled and "

@@ -140,7 +140,8 @@ def test_loss_and_gradient_are_those_of_the_trainer(source: str, loss: str, mask
     config = found.Config(source=source, k=K, filter=mask, share_draws_by=share)   # type: ignore[arg-type]
     problem, spec = Problem(), ProblemSpec(V, COUNTS, B, dim=D, seed=3)
     try:
-        ours = module(SampledLoss, source, loss=loss, num_contexts=B, share=share, filter=mask, reduction="sum")
+        ours = module(SampledLoss, source, loss=loss, num_contexts=B, share=None if source in UNSAMPLED else share,
+                      filter=mask, reduction="sum")
         value = ours(problem.query, problem.weight, problem.target, context=problem.context)
     except UsageError as error:
         assert "no probabilities" in str(error) or "no probability for the target" in str(error)
@@ -512,7 +513,13 @@ def test_same_seed_same_draws_and_another_seed_others() -> None:
     (lambda p: module(source="ace")(p.query, p.weight, p.target, context=p.context + 1), "(num_contexts = 24)"),
     (lambda p: module(source="ace")(p.query, p.weight, p.target, context=p.targets), "it should be (24,) of int64"),
     (lambda p: sampled.Softmax(num_classes=V, num_sampled=5), "num_sampled: 5: every takes all classes as negatives"),
-    (lambda p: module(source="none", num_sampled=5), "num_sampled: 5: none draws no negatives; leave the argument out"),
+    *((lambda p, key=key, value=value: module(source="none", **{"num_sampled": None, key: value}),
+       f"{key}: {value}: none draws no negatives; leave the argument out, or pass None")
+      for key, value in (("num_sampled", 5), ("share", "row"), ("share_size", 3))),
+    (lambda p: module(source="every", num_sampled=None, share="block"), "share: block: every takes all classes as neg"),
+    *((lambda p, share=share: module(share=share, share_size=3),
+       "share_size: 3: has no effect without share='block'; set it, or leave share_size out")
+      for share in (None, "row", "query", "batch")),
     (lambda p: module(scale=20.0), "scale: 20.0: multiplies cosines only; set similarity='cosine', or multiply the"),
     (lambda p: module(num_sampled=0), "num_sampled: should be greater than or equal to 1"),
     (lambda p: module(share="rows"), "share: 'rows': should be one of row, query, block, batch"),
