@@ -7,8 +7,10 @@ is.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -39,21 +41,33 @@ NestedSettings = Annotated[dict[str, Any], AfterValidator(_absolute_files)]
 def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: ProblemSpec) -> NegativeSource:
     """Build the source that `settings`, given under negatives.KEY, describe.
 
-    k: number of negatives that it must draw; None: its own k. Raises UsageError if the settings are not valid.
+    k: number of negatives that it must draw; None: its own k. Raises UsageError if the settings are not valid, or not
+    supported by the source.
     """
     name = settings.get("source", "unigram")
     if not isinstance(name, str):
         raise UsageError(f"negatives.{key}.source: should be the name of a source, got {name!r}")
     if k is not None and "k" in settings and settings["k"] != k:
         raise UsageError(f"negatives.{key}.k: it always equals negatives.k, {k}; remove it")
-    source_class = base.find(name)
-    tree = {"negatives": {key: settings | {"source": name} | ({} if k is None else {"k": k})}}
-    try:
-        config = build(source_class.Config, [Layer(f"negatives.{key}", tree["negatives"][key])], section="negatives")
-    except UsageError as error:
-        raise UsageError(error.args[0]) from error
+    tree = settings | {"source": name} | ({} if k is None else {"k": k})
     seed = int(np.random.SeedSequence([problem.seed, *key.encode()]).generate_state(1)[0])
-    return source_class(config, replace(problem, seed=seed))
+    with _nested_keys(key):
+        source_class = base.find(name)
+        try:
+            config = build(source_class.Config, [Layer("negatives", tree)], section="negatives")
+        except UsageError as error:
+            raise UsageError(error.args[0].replace("negatives: ", "negatives.", 1)) from error
+        return source_class(config, replace(problem, seed=seed))
+
+
+@contextlib.contextmanager
+def _nested_keys(key: str) -> Iterator[None]:
+    """Raise a UsageError of a source under negatives.KEY with the names that its keys have there."""
+    try:
+        yield
+    except UsageError as error:
+        lines = (re.sub(r"(?<![\w.])negatives\.", f"negatives.{key}.", line) for line in error.args)
+        raise UsageError(*lines) from error
 
 
 class PoolSource(NegativeSource):

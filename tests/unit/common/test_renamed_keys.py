@@ -58,7 +58,7 @@ def test_of_a_nested_source() -> None:
 
     problem = ProblemSpec.__new__(ProblemSpec)  # not read before the settings are
     assert refused(lambda: build_nested({"source": "unigram", "counted": "after"}, "inner", None, problem)) == (
-        "negatives.inner: counted: renamed to negatives.counts (before -> raw, after -> subsampled)",)
+        "negatives.inner.counted: renamed to negatives.inner.counts (before -> raw, after -> subsampled)",)
 
 
 @pytest.mark.parametrize("command", [experiment.resume, experiment.evaluate])
