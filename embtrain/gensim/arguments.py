@@ -108,7 +108,10 @@ def _resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets
     flag_names = {"--negatives": "negatives"}
     lines = []
     for name, value in arguments.items():
-        (line,) = as_sets({(KEYS | SUBWORD_KEYS | CALL_KEYS)[name]: value})
+        try:
+            (line,) = as_sets({(KEYS | SUBWORD_KEYS | CALL_KEYS)[name]: value})
+        except UsageError as error:
+            raise UsageError(f"{name}: {error.args[0]}") from error
         lines.append(line)
         flag_names[f"--set {line}"] = f"{name}={line.partition('=')[2]}"
     for line in sets:

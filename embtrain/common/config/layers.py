@@ -135,8 +135,8 @@ def as_sets(keys: Mapping[str, Any]) -> list[str]:
 def _plain(value: Any) -> Any:
     """Convert a numpy number, as grids of searches contain, to a Python number, and a path or a run to text."""
     import numpy as np  # imported late, to keep the start of the command fast
-    if isinstance(value, np.generic):
-        return value.item()
+    if isinstance(value, np.generic) and not isinstance(number := value.item(), np.generic):
+        return number  # of longdouble, `item` is a longdouble
     if isinstance(value, os.PathLike) and isinstance(path := os.fspath(value), str):
         return path
     raise TypeError(f"got a {type(value).__name__}")
