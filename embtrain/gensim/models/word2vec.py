@@ -261,7 +261,7 @@ class Word2Vec(GensimWord2Vec):
 
     def save(self, fname: str | os.PathLike, separately: Any = None, sep_limit: int = 0, ignore: Any = (),
              pickle_protocol: int = 0) -> None:
-        """Save the model to one safetensors file. Only `fname` has an effect.
+        """Save the model to one safetensors file, and create its folder if it is missing. Only `fname` has an effect.
 
         Raises UsageError if a word is neither text nor an integer, if JSON has no form for another value, or if a table
         has other rows than the vocabulary.
@@ -281,7 +281,7 @@ class Word2Vec(GensimWord2Vec):
         Raises MissingFileError, or DataError for any other file, e.g. gensim's.
         """
         content = saved.read(fname, cls.kind)
-        with settings_of_file(fname, "train and save the model again"):
+        with settings_of_file(fname, "restore what is missing, or train and save the model again"):
             model = cls(**content.arguments)
         model.__dict__.update(content.state)
         if content.vectors is not None:

@@ -501,6 +501,12 @@ def test_a_model_saved_in_a_callback_continues_as_the_model_of_that_epoch(is_int
     assert np.array_equal(loaded.wv.vectors, model.wv.vectors) and loaded.train_count == model.train_count == 2
 
 
+def test_a_missing_folder_is_created(tmp_path: Path) -> None:
+    model = Word2Vec(topics(), **SMALL)
+    model.save(tmp_path / "a" / "b" / "model")
+    assert np.array_equal(Word2Vec.load(tmp_path / "a" / "b" / "model").wv.vectors, model.wv.vectors)
+
+
 def test_a_model_without_a_vocabulary_is_saved(tmp_path: Path) -> None:
     Word2Vec(**SMALL).save(tmp_path / "empty")
     loaded = Word2Vec.load(tmp_path / "empty")
@@ -544,6 +550,7 @@ def test_settings_of_a_file_that_cannot_be_used_are_one_line_with_its_path(tmp_p
         with pytest.raises(DataError) as caught:
             Word2Vec.load(tmp_path / "other")
         assert str(caught.value).startswith(f"{tmp_path / 'other'}: its settings cannot be used: {message}")
+        assert str(caught.value).endswith("; restore what is missing, or train and save the model again")
         assert "\n" not in str(caught.value)
 
 
