@@ -112,6 +112,22 @@ def test_a_planted_path_is_found(text: str) -> None:
     assert len(missing_paths(text)) == 1
 
 
+def missing_anchors(text: str) -> list[str]:
+    """Return the links to a section of the same page that no heading has on GitHub: `## A --b` is #a---b."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+    return [link for link in re.findall(r"\]\(#([^)]+)\)", text) if link not in anchors]
+
+
+@looped("page", PAGES)
+def test_links_to_a_section_work_on_github(page: str) -> None:
+    assert missing_anchors(PAGES[page]) == []
+
+
+def test_a_planted_link_to_a_section_is_found() -> None:
+    assert missing_anchors("# Output of --json\n[a](#output-of---json), [b](#output-of-json)") == ["output-of-json"]
+
+
 # --- commands ------------------------------------------------------------------------------------------------------
 
 def commands(text: str) -> list[str]:
