@@ -53,4 +53,4 @@ def estimate_encoding(settings: Settings) -> ReadingEstimate:
     text = find_text(settings, ReadingConfig)
     kind, files = find_files(text.where, text.reader, text.config, settings.corpus, text.parts, text.is_own)
     limit = getattr(text.config, "max_sequence", 1 << 62)
-    return estimate(files, text.config.rules(kind, limit), text.config.workers)
+    return estimate(settings.corpus, files, text.config.rules(kind, limit), text.config.workers)

@@ -155,12 +155,13 @@ def test_estimate_reads_a_sample(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(estimate, "SAMPLE_BYTES", 30_000)
     config, one = TextConfig(), read(folder, TextConfig())
     kind, files = text.find_files([folder], "auto", config, "t")
-    result = estimate.estimate(files, config.rules(kind, config.max_sequence), 2)
+    result = estimate.estimate("mine.txt", files, config.rules(kind, config.max_sequence), 2)
     size = sum(path.stat().st_size for path in folder.iterdir())
     assert (result.files, result.bytes, result.workers) == (6, size, 2) and result.shards > 3
     assert 30_000 < result.sampled_bytes < 5 * 30_000 < size
     assert result.tokens == pytest.approx(one.facts["tokens"], rel=0.3)
     assert len(one.words) / 3 < result.types < len(one.words) * 3
+    assert str(result).startswith("mine.txt: 6 files, ")     # as a text that was read
     assert result.seconds > 0 and result.worker_memory > 1 << 20 and result.disk > 8 * result.tokens
 
 

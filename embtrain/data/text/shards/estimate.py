@@ -40,6 +40,7 @@ _GROWTH = 0.6             # exponent of the number of distinct words in the numb
 class ReadingEstimate:
     """The cost of reading a text, estimated."""
 
+    corpus: str            # name of a recipe, or a path
     files: int
     bytes: int             # on disk
     shards: int
@@ -54,16 +55,17 @@ class ReadingEstimate:
 
     def __str__(self) -> str:
         mib = 2.0**20
-        return (f"text: {self.files:,} files, {self.bytes / 1e6:,.0f} MB in {self.shards:,} shards; from a sample of "
-                f"{self.sampled_bytes / 1e6:,.1f} MB about {self.tokens:,} tokens, {self.types:,} distinct words\n"
+        return (f"{self.corpus}: {self.files:,} files, {self.bytes / 1e6:,.0f} MB in {self.shards:,} shards; from a "
+                f"sample of {self.sampled_bytes / 1e6:,.1f} MB about {self.tokens:,} tokens, {self.types:,} distinct "
+                f"words\n"
                 f"time: about {self.seconds:,.0f} s with {self.workers} workers\n"
                 f"memory: about {self.worker_memory / mib:,.0f} MiB for each worker, then "
                 f"{self.join_memory / mib:,.0f} MiB to join and arrange them\n"
                 f"disk: about {self.disk / 1e6:,.0f} MB in the cache")
 
 
-def estimate(files: Inventory, rules: ReadingRules, n_workers: int) -> ReadingEstimate:
-    """Estimate the cost of reading a text. Raises the errors of the sampled files as reading would."""
+def estimate(corpus: str, files: Inventory, rules: ReadingRules, n_workers: int) -> ReadingEstimate:
+    """Estimate the cost of reading the files of a corpus. Raises the errors of the sampled files as reading would."""
     tokenised = find_tokenised(files, rules.reader, rules.options)
     rules = replace(rules, options=replace(rules.options, examined=True, tokenised=tokenised))
     shards = make_shards(files, rules)
@@ -92,8 +94,8 @@ def estimate(files: Inventory, rules: ReadingRules, n_workers: int) -> ReadingEs
     program = machine.process_memory("VmRSS") or 0
     workers = min(n_workers, len(shards))
     return ReadingEstimate(
-        files=len(files.paths()), bytes=size, shards=len(shards), sampled_bytes=sampled, tokens=n_tokens, types=n_types,
-        workers=workers, seconds=size * hash_seconds + scale * (seconds / workers + 2 * join_seconds),
+        corpus, files=len(files.paths()), bytes=size, shards=len(shards), sampled_bytes=sampled, tokens=n_tokens,
+        types=n_types, workers=workers, seconds=size * hash_seconds + scale * (seconds / workers + 2 * join_seconds),
         worker_memory=program + WORD_BYTES * min(shard_types, tokenize.MAX_TYPES),
         join_memory=program + WORD_BYTES * min(n_types, tokenize.MAX_TYPES) + SEQUENCE_BYTES * n_sequences,
         disk=8 * n_tokens + 16 * n_sequences)
