@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,10 +28,13 @@ from embtrain.common.files import sha256
 from embtrain.data.catalogue.benchmark import Delimiter, EvalRecipe, GoldCounts, GoldFormat
 from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
 from embtrain.data.formats.table_rows import (
+    GOLD_NAMES,
     LABELS,
     SEPARATORS,
     RowFilter,
     is_number,
+    named_words,
+    plain_name,
     split_columns,
     split_fields,
     split_title,
@@ -42,13 +44,6 @@ from embtrain.data.storage.lines import is_comment, read_nonblank_lines
 
 _HINT = "is it a table of words?"
 MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
-GOLD_NAMES = frozenset((       # names of the column of scores or labels, without case, blanks and punctuation
-    "score", "scores", "similarity", "sim", "relatedness", "rating", "ratings", "grade", "grades", "gold", "goldscore",
-    "label", "labels", "mean", "average", "human", "humanmean", "humanscore", "meanscore", "avgscore", "averagescore",
-    "meanrating", "humanrating", "simlex999"))
-WORD_NAMES = (                 # names of the columns of word1 and word2, spelled in the same way
-    ("word1", "word2"), ("w1", "w2"), ("worda", "wordb"), ("term1", "term2"), ("hyponym", "hypernym"),
-    ("child", "parent"), ("narrower", "broader"), ("source", "target"), ("concept", "kind"))
 _log = logging.getLogger("embtrain")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
 
@@ -122,7 +117,7 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
         rows = [first := title, *rows]
     elif len(rows) == 1:
         first = None
-    named, text = _find_named_words(first), _find_text(rows, kinds)
+    named, text = named_words(first or ()), _find_text(rows, kinds)
     for words in (*named, text[0]):
         gold = _find_gold(rows, first, kinds, words, path)
         if header := title is not None or (first is not None and gold is not None
@@ -147,11 +142,6 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
     return GoldFormat(columns=tuple(columns), delimiter=delimiter, header=header)
 
 
-def _plain(title: str) -> str:
-    """Return the name of a column without case, blanks and punctuation."""
-    return re.sub(r"[\W_]", "", title.lower())
-
-
 def _find_title(comments: Sequence[str], rows: Sequence[Sequence[str]], delimiter: Delimiter,
                 kinds: Mapping[str, Callable[[str], bool]]) -> list[str] | None:
     """Find the last comment that names the columns of the words, of scores or of labels; None if there is none.
@@ -164,13 +154,7 @@ def _find_title(comments: Sequence[str], rows: Sequence[Sequence[str]], delimite
     gold = [i for i in range(len(rows[0])) if any(_mostly(fits, rows, i) for fits in kinds.values())]
     titles = (split_title(text, delimiter, len(rows[0])) for text in reversed(comments))
     return next((title for title in titles if title and all(is_gold(rows[0][i]) > is_gold(title[i]) for i in gold) and (
-        _find_named_words(title) or any(_plain(title[i]) in GOLD_NAMES for i in gold))), None)
-
-
-def _find_named_words(first: Sequence[str] | None) -> list[tuple[int, int]]:
-    """List the columns of word1 and word2 that the first line names, each of them once."""
-    titles = [_plain(title) for title in first or ()]
-    return [(titles.index(a), titles.index(b)) for a, b in WORD_NAMES if titles.count(a) == titles.count(b) == 1]
+        named_words(title) or any(plain_name(title[i]) in GOLD_NAMES for i in gold))), None)
 
 
 def _find_text(rows: Sequence[Sequence[str]], kinds: Mapping[str, Callable[[str], bool]]) -> list[tuple[int, int]]:
@@ -194,7 +178,8 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
     """
     body, others = rows[1:] or rows, [i for i in range(len(rows[0])) if i not in words]
     found = {i: name for i in others for name, fits in kinds.items() if _mostly(fits, body, i)}
-    named = [i for i in others if first and _plain(first[i]) in GOLD_NAMES and all(row[i] != first[i] for row in body)]
+    named = [i for i in others
+             if first and plain_name(first[i]) in GOLD_NAMES and all(row[i] != first[i] for row in body)]
     choice = [i for i in named or range(max(words), len(rows[0])) if i in found]
     if named and not choice:
         raise DataError(f"{path}: column {named[0] + 1} ({rows[0][named[0]]!r}): should contain numbers, or True and "

@@ -25,8 +25,8 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.catalogue.benchmark import Delimiter
-from embtrain.data.formats.table_rows import split_fields
-from embtrain.data.own_benchmarks import MAX_SAMPLE_LINES, WORD_NAMES
+from embtrain.data.formats.table_rows import WORD_NAMES, split_fields
+from embtrain.data.own_benchmarks import MAX_SAMPLE_LINES
 from embtrain.data.storage.containers import PACKED, sources
 from embtrain.data.storage.lines import read_nonblank_lines
 

@@ -19,6 +19,7 @@ from embtrain.common import progress
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import Score
 from embtrain.data import own_benchmarks
+from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.data.storage import stored_corpus
 from embtrain.data.vectors import vectors
 from embtrain.data.vectors.vectors import Vectors
@@ -26,6 +27,7 @@ from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs import own_pairs
 from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.evaluate.statistics.intervals import wilson
+from embtrain.evaluate.words import gold
 from embtrain.experiment.inspect.evaluate import evaluate_run, evaluate_vectors
 
 pytestmark = pytest.mark.long
@@ -224,6 +226,20 @@ def test_a_recipe_with_a_header_loses_no_pair(words: Path, tmp_path: Path, head:
         gold.write_text("\n".join(lines))
         [row] = experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
         assert row.value == pytest.approx(rho(words)) and "8 of 9 pairs" in row.note
+
+
+@pytest.mark.parametrize(("columns", "lines", "rows"), [
+    ("word1, word2, score", ["# Word1 Word2 Score", "king queen n/a", "man woman 1"], 2),
+    ("word1, word2, score", ["# made by hand", "word1 word2 score", "man woman 1"], 1),
+    ("word1, word2, score", ["# word1 word2 score", "word1 word2 score", "man woman 1"], 1),
+    ("word1, word2, word3, target", ["# a b c d", "king queen man woman", "a b c d"], 2),
+    ("word1, word2, word3, target", ["# a b c d", "word1 word2 word3 target", "a b c d"], 1)])
+def test_a_recipe_with_a_header_has_one_with_or_without_a_comment_mark(
+        tmp_path: Path, columns: str, lines: list[str], rows: int) -> None:
+    """A first row without a number was lost as the header behind a comment that names the columns."""
+    form = GoldFormat(columns=tuple(columns.split(", ")), delimiter="space", header=True)
+    (tmp_path / "gold.txt").write_text("\n".join(lines))
+    assert [line.fields for line in gold.lines(tmp_path / "gold.txt", form)] == [x.split() for x in lines[-rows:]]
 
 
 @pytest.mark.parametrize("between", ["\t", " ", ","])
