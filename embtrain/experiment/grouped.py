@@ -29,8 +29,8 @@ from embtrain.experiment.run.started import (
     has_trained,
     locked,
     new_folder,
-    restore_engine,
     resumable,
+    settings_to_resume,
 )
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
@@ -68,7 +68,7 @@ def fit(settings: Settings, out: Path | None, group: ProcessGroup) -> Run:
 
 def resume(folder: Path, group: ProcessGroup) -> Run:
     """Continue an interrupted run in all processes of a group, whatever number of processes has trained it so far."""
-    settings = run_settings.from_tree(group.from_first(lambda: _stored_settings(folder)))
+    settings = run_settings.from_tree(group.from_first(lambda: settings_to_resume(folder).model_dump(mode="json")))
     requirements.check_settings(settings.model, settings.train, group.size)
     task = _read(settings, group)
     has_started = group.from_first(lambda: _check_started(folder, task))
@@ -121,12 +121,6 @@ def _begin(settings: Settings, out: Path | None) -> dict[str, Any]:
                 and config.read_text(encoding="utf-8") == dump(settings):
             return {"folder": str(out), "continues": True}
     return {"folder": str(new_folder(settings, out)), "continues": False}
-
-
-def _stored_settings(folder: Path) -> dict[str, Any]:
-    settings = run_settings.from_run(folder)
-    settings = restore_engine(folder, settings) if has_trained(folder) else settings
-    return settings.model_dump(mode="json")
 
 
 def _check_started(folder: Path, task: Task) -> bool:

@@ -43,6 +43,7 @@ from embtrain.experiment.run.started import (
     new_folder,
     restore_engine,
     resumable,
+    settings_to_resume,
 )
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
@@ -197,7 +198,7 @@ def train_in_memory(settings: Settings, folder: Path) -> Components:
 
 def resume(folder: Path) -> Run:
     """Continue an interrupted run; begin one that has only settings, or was killed before its first checkpoint."""
-    settings = run_settings.from_run(folder)     # raises before the lock if it is not a run folder
+    settings = settings_to_resume(folder)        # raises before the lock if it is not a run folder
     with locked(folder), resumable(folder):
         if has_trained(folder):
             return train_and_report(folder, *reopen(folder, settings), fresh=False)
@@ -265,8 +266,7 @@ def train_and_report(folder: Path, settings: Settings, parts: Components, fresh:
         answers.write(folder, parts)
         rows += _score_downstream(folder, settings)
         scoring.write_items(folder / "items.safetensors", items)
-        rows.append(trainers.time_row(trainer))
-        rows += trainer.traffic.scores() if isinstance(trainer, GroupTrainer) else []
+        rows += [trainers.time_row(trainer), *(trainer.traffic.scores() if isinstance(trainer, GroupTrainer) else [])]
         rows += divergence.rows(parts, folder, rows, position)
         rows += trainers.target_rows(trainer)
         files.write_json(folder / "scores.json", [row._asdict() for row in rows])

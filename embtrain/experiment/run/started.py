@@ -153,6 +153,22 @@ def restore_engine(folder: Path, settings: Settings) -> Settings:
     return settings.with_train(engine=engine)
 
 
+def settings_to_resume(folder: Path) -> Settings:
+    """Read the settings of a run that will be resumed, with the engine of its checkpoint.
+
+    Raises what `from_run` and `restore_engine` raise, and UsageError, with its place in config.yaml, for a setting that
+    cannot work any more, for example a benchmark whose file is gone.
+    """
+    settings = run_settings.from_run(folder)
+    if has_trained(folder):
+        settings = restore_engine(folder, settings)
+    try:
+        tasks.find(settings).check(settings)
+    except UsageError as error:
+        raise UsageError(*(f"{_place(folder, line.partition(':')[0])}: {line}" for line in error.args)) from error
+    return settings
+
+
 def check_corpus(folder: Path, task: Task) -> None:
     """Raise DataError if the corpus, or the meaning of its ids, differs from the start of the run."""
     require_trained(folder)

@@ -184,3 +184,18 @@ def test_a_name_with_the_ending_of_a_half_is_no_half(place: Path) -> None:
     assert tuning.trial_benchmarks("men.even/spearman") == ["men.odd"]
     assert tuning.trial_benchmarks("gold.even/spearman") == []
     assert read_grid({"benchmarks": ["men.odd", "gold.tsv"]}).benchmarks == ["men.odd", str(place / "gold.tsv")]
+
+
+@pytest.mark.parametrize("key", ["benchmarks", "during_training"])
+@pytest.mark.parametrize("has_trained", [True, False])
+def test_a_run_whose_benchmark_is_gone_is_not_resumed(place: Path, key: str, has_trained: bool) -> None:
+    """The error of a trained run named neither the key nor the file of the settings, and followed the corpus."""
+    run = embtrain.fit("sgns", corpus="text.txt", out="run", threads=1, sets={
+        **SETS, "train.evaluate_every": 1, "evaluate.benchmarks": [], f"evaluate.{key}": ["gold.tsv"]})
+    if not has_trained:
+        shutil.rmtree(run.folder / "checkpoints")
+        (run.folder / "metrics.jsonl").unlink()
+    Path("gold.tsv").unlink()
+    Path("text.txt").unlink()
+    with pytest.raises(UsageError, match=rf"^run/config\.yaml:\d+:3: evaluate\.{key}: /.*gold\.tsv: does not exist"):
+        run.resume()

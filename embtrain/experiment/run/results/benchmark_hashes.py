@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import read_json, write_json
 from embtrain.common.shipped import benchmark_label
 from embtrain.data.benchmarks import find_benchmark
@@ -58,6 +58,12 @@ def _changed(recorded: Mapping[str, Any], hashes: Mapping[str, str]) -> list[str
 
 
 def _hashes(settings: Settings) -> dict[str, str]:
-    """The hash of each own benchmark, by its name in scores."""
-    names = [name for key in ("benchmarks", "during_training") for name in getattr(settings.evaluate, key, [])]
-    return {benchmark_label(name): find_benchmark(name).sha256() for name in names if os.path.isabs(name)}
+    """The hash of each own benchmark, by its name in scores. UsageError, with its key, for one that is gone."""
+    hashes = {}
+    for key in ("benchmarks", "during_training"):
+        for name in filter(os.path.isabs, getattr(settings.evaluate, key, [])):
+            try:
+                hashes[benchmark_label(name)] = find_benchmark(name).sha256()
+            except UsageError as error:
+                raise UsageError(f"evaluate.{key}: {error}") from error
+    return hashes
