@@ -145,6 +145,10 @@ class Vectors:
             return np.array([self.spellings.find(w) for w in words], np.int64)
         return np.array([self.index.get(w, -1) for w in words], np.int64)
 
+    def are_zeros(self, rows: np.ndarray) -> np.ndarray:
+        """Return whether each row (...) of the table is zeros, so that its cosine is undefined; False for -1."""
+        return (rows >= 0) & ~self.table[rows].any(-1)
+
     @classmethod
     def of(cls, keyed: KeyedVectors) -> Vectors:
         """Make Vectors from gensim's KeyedVectors, or from FastTextKeyedVectors with their n-grams.

@@ -22,6 +22,7 @@ from embtrain.data.hierarchy.files import ConceptsByWord
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.statistics.ties import round_scores
+from embtrain.evaluate.words.gold import zeros_note
 from embtrain.models.base import Model, ModelConfig
 
 MAX_ELEMENTS = 1 << 22  # elements in memory at once
@@ -69,7 +70,15 @@ class Scorer:
         words = {(word, pos) for u, v, pos in pairs for word in (u, v)}
         n = [len(senses) for senses in (self.senses.concepts_of(word, pos) for word, pos in words) if senses]
         detail = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
-        return self.model.entailment + detail + self.senses.note(dict.fromkeys(w for u, v, _ in pairs for w in (u, v)))
+        zeros = "" if self.model.entailment_score is not Model.entailment_score else zeros_note(
+            sum(self._has_zeros(u, v, pos) for u, v, pos in pairs), "pairs")
+        return self.model.entailment + detail + zeros + self.senses.note(
+            dict.fromkeys(word for u, v, _ in pairs for word in (u, v)))
+
+    def _has_zeros(self, u: str, v: str, pos: str) -> bool:
+        """Whether both words of a pair are known and one has no vector but zeros, so that no cosine is defined."""
+        rows = [np.array(self.senses.concepts_of(word, pos), np.int64) for word in (u, v)]
+        return all(map(len, rows)) and any(bool(self.vectors.are_zeros(senses).all()) for senses in rows)
 
     def _entails(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
         table, scores = self.vectors.table, []

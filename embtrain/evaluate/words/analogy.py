@@ -26,7 +26,7 @@ from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.statistics.intervals import NO_INTERVAL, Interval, multiplicities, percentile, wilson
-from embtrain.evaluate.words.gold import lines
+from embtrain.evaluate.words.gold import lines, zeros_note
 
 MOST_FREQUENT = 300_000  # as gensim
 _MAX_SCORES_HELD = 1 << 24         # scores in memory at once
@@ -83,7 +83,8 @@ def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], confi
             best.tolist(), ids[in_vocabulary, 3].tolist(), respelled[in_vocabulary, 3], strict=True
         )
     ]
-    note = vectors.spellings.note(word for q in questions for word in q[1:]) if lower else ""
+    note = zeros_note(int((vectors.are_zeros(ids).any(1) & in_vocabulary).sum()), "questions")
+    note += vectors.spellings.note(word for q in questions for word in q[1:]) if lower else ""
     counted = in_vocabulary if config.oov == "drop" else np.ones_like(in_vocabulary)
     names = list(dict.fromkeys(q.section for q in questions))
     section = np.array([names.index(q.section) for q in questions])

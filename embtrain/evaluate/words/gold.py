@@ -49,6 +49,11 @@ def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iter
         yield GoldLine(number, fields, False)
 
 
+def zeros_note(n: int, items: str) -> str:
+    """Return the part of a note that counts items with a word whose vector is zeros; empty if there are none."""
+    return f"; {n:,} {items} with a vector of zeros, whose cosine counts as 0" if n else ""
+
+
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
     """Numbered lines of a file. DataError beyond MAX_CHARACTERS."""
     for source in sources([path], lambda name: True):

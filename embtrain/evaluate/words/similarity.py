@@ -4,6 +4,7 @@
 
 Spearman's ρ with average ranks for ties. `oov` handles missing words: drop (the pair is left out, as in gensim), zero
 (the pair's similarity is 0), mean (the word takes the mean vector of the table, so two missing words are identical).
+A vector of zeros has no direction: the similarity of its pairs is 0, and the note counts them.
 A word is looked up as it is spelled, and in another case only if that spelling is missing
 (embtrain/data/text/spelling.py). Vectors with subwords have a second score, `spearman/composed`: words that are still
 missing have the vectors that their n-grams give.
@@ -27,7 +28,7 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig
 from embtrain.evaluate.statistics.intervals import MIN_ITEMS, NO_INTERVAL, few_note, multiplicities, percentile
 from embtrain.evaluate.statistics.ties import round_scores
-from embtrain.evaluate.words.gold import lines
+from embtrain.evaluate.words.gold import lines, zeros_note
 
 MIN_MEAN = 1e-6  # length of a mean vector that is not rounding, relative to the rows
 
@@ -114,6 +115,8 @@ def score(benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: 
     note = f"{int(in_vocabulary.sum())} of {len(pairs)} pairs found" + (
         "" if in_vocabulary.all() else f", {missing_note[config.oov]}"
     )
+    ids = np.stack([vectors.find(words, lower) for words in ([p.word1 for p in pairs], [p.word2 for p in pairs])])
+    note += zeros_note(int((vectors.are_zeros(ids).any(0) & in_vocabulary).sum()), "pairs")
     if composed:
         words = list(dict.fromkeys(word for p in pairs for word in (p.word1, p.word2)))
         missing = [word for word, row in zip(words, vectors.find(words, lower).tolist(), strict=True) if row < 0]

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.data.catalogue.benchmark import GoldFormat
+from embtrain.data.catalogue.benchmark import EvalRecipe, GoldFormat
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
@@ -19,6 +19,7 @@ from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.evaluate.statistics.ties import round_scores
 from embtrain.evaluate.words.similarity import RatedPair, cosines, read_pairs, score, scores, spearman
+from embtrain.experiment.run import scoring
 
 TRIPLE = ("word1", "word2", "score")
 
@@ -279,6 +280,26 @@ def with_subwords() -> Vectors:
     subwords = SubwordTable(ngrams, draw.normal(size=(ngrams.n_rows, 9)).astype(np.float32), words,
                             draw.normal(size=(len(words), 9)).astype(np.float32), "mean")
     return Vectors(words, subwords.compose(words), subwords)
+
+
+@pytest.mark.parametrize("rows", [[(1, 0), (0, 1), (1, 1), (0, 0)], [(1, 0), (0, 1), (1, 1), (1, 2)]])
+@pytest.mark.parametrize(("kind", "metric", "columns", "items"), [
+    ("similarity", "spearman", TRIPLE, "pairs"), ("entailment", "spearman", TRIPLE, "pairs"),
+    ("analogy", "accuracy", ("word1", "word2", "word3", "target"), "questions")])
+def test_every_benchmark_of_words_counts_vectors_of_zeros(
+        tmp_path: Path, rows: list[tuple[int, int]], kind: str, metric: str, columns: tuple[str, ...], items: str
+) -> None:
+    """Their cosine of 0 was ranked without a note."""
+    (tmp_path / "gold").write_text("".join(f"{line}\t{'c' if items == 'questions' else i}\n" for i, line in enumerate(
+        ["\t".join(words) for words in zip("abzaz", "bczz?", "cabca", strict=True)])))
+    columns = columns if items == "questions" else ("word1", "word2", "other", "score")
+    recipe = EvalRecipe(name="own", kind=kind, metric=metric, description="", licence="", citation="", protocol="",
+                        format=GoldFormat(columns=columns), copies=[{"mirror": "gold", "sha256": "unverified"}],
+                        expected={"pairs": 5, "questions": 5})
+    vectors = Vectors(["a", "b", "c", "z"], np.array(rows, np.float32))
+    note = scoring.benchmark(vectors, recipe, tmp_path / "gold", WordsConfig(resamples=0))[0].note
+    assert f"4 of 5 {items} found" in note
+    assert (f"; 2 {items} with a vector of zeros, whose cosine counts as 0" in note) == (not any(rows[-1]))
 
 
 def test_missing_words_are_composed_in_a_second_row() -> None:
