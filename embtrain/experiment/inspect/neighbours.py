@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common.config.layers import printable
-from embtrain.common.errors import DataError, did_you_mean
+from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.common.terminal import plain
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.open import BY_OPTIONS, ReadOptions
@@ -27,8 +27,8 @@ def neighbours(
 
     Vectors with subwords compose that of a missing word.
 
-    what: a path, or a Run. words: several, or one. reading: how a file of vectors is read. DataError if no word has a
-    vector.
+    what: a path, or a Run. words: several, or one. reading: how a file of vectors is read. UsageError if no word has a
+    vector, as for an unknown word of `embtrain predict`.
     """
     what, words = Path(what), [words] if isinstance(words, str) else words
     table = open_vectors(what, reading)
@@ -37,7 +37,7 @@ def neighbours(
     nearest = {word: near(table, word, 1, count) for word in words}
     if not any(near or near.found_as for near in nearest.values()):
         hints = (printable(word) + did_you_mean(word, table.words[:MAX_COMPARED]) for word in words)
-        raise DataError(f"{what}: none of these words has a vector: {', '.join(hints)}")
+        raise UsageError(f"{what}: none of these words has a vector: {', '.join(hints)}")
     return nearest
 
 

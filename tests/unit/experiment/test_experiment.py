@@ -248,11 +248,14 @@ def test_a_repeated_benchmark_is_scored_once(run: experiment.Run) -> None:
 
 
 def test_neighbours_are_returned_and_unknown_words_are_an_error(run: experiment.Run) -> None:
+    """The error has code 2, like that of an unknown word of a query; unknown words of a file have code 3."""
     printed = neighbours.format_text(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
     assert printed.splitlines()[0].startswith("cat: ") and printed.count(",") == 2
     assert "not in the vocabulary" in printed
-    with pytest.raises(DataError, match=r"none of these words has a vector: nosuchword, catt \(did you mean 'cat'\?\)"):
+    with pytest.raises(UsageError, match=r"none of these words has .*: nosuchword, catt \(did you mean 'cat'\?\)"):
         experiment.neighbours(run.folder, ["nosuchword", "catt"], 3)
+    with pytest.raises(UsageError, match=r"there is no word 'nosuchword'"):
+        run.predict("nosuchword")
 
 
 def test_a_file_of_one_word_has_no_neighbours(tmp_path: Path) -> None:
