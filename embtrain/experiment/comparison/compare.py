@@ -98,6 +98,7 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     folders.check_corpus(folder, grid.corpus)
     if out is None and folder != (folder := claim_folder(folder)):
         grid, cells = plan(requested, folder)       # another process has taken the name
+    folders.check_runs(cells)
     with sharing.working_in(folder, grid, cells, parallel, threads, budget) as crew:
         first_trials = tuning.first_trial_sets(folder, grid, tasks.find(cells[0].settings))
         trials = [_trial(grid, folder, label, 0, sets) for label, sets in first_trials.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,6 +105,17 @@ def test_a_joined_comparison_has_the_bits_and_results_of_a_local_one(place: Path
 def test_a_folder_is_needed() -> None:
     with pytest.raises(UsageError, match="--join: needs a folder that all machines share; give it with --out"):
         compare.compare(Grid(strategies=["sgns", "nce"]), sharing=JOIN)
+
+
+@pytest.mark.parametrize("sharing", [ALONE, JOIN])
+def test_a_file_in_the_place_of_a_run_is_refused_before_training(place: Path, local: Comparison, tmp_path: Path,
+                                                                 sharing: Alone | Sharing) -> None:
+    """With --join it ended the comparison after the run, which could not be published."""
+    shutil.copytree(local.folder, tmp_path / "both")
+    (tmp_path / "both" / "cells" / "nce-seed3").touch()
+    with pytest.raises(UsageError, match=r"^--out: .*/cells/nce-seed3: is not a folder, and a run will be there; move"):
+        compare.compare(grid(place, seeds=3), tmp_path / "both", 1, 1, sharing=sharing)
+    assert not (tmp_path / "both" / "cells" / "sgns-seed3").exists()
 
 
 @pytest.mark.parametrize(("sharing", "again"), [(ALONE, ALONE), (JOIN, Sharing(1.0, retry_failed=True))])

@@ -17,7 +17,7 @@ from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonRe
 from embtrain.experiment.comparison import outcome
 from embtrain.experiment.comparison.grid import FILE, FLAGS, Grid, read_stored
 from embtrain.experiment.comparison.shared.places import leases_in
-from embtrain.experiment.comparison.workers import FINISHED
+from embtrain.experiment.comparison.workers import FINISHED, Cell
 from embtrain.report.comparison import page
 from embtrain.report.run import page as run_page
 
@@ -92,6 +92,13 @@ def check_corpus(folder: Path, corpus: str | None) -> None:
     if corpus is not None and os.path.isabs(corpus) and os.path.realpath(folder) == os.path.realpath(corpus):
         raise UsageError(f"--out: {folder} is the corpus, and the files of a comparison would be read as its data; "
                          "choose another folder")
+
+
+def check_runs(cells: Sequence[Cell]) -> None:
+    """Raise UsageError if a file is where the folder of a run will be."""
+    if (cell := next((cell for cell in cells if os.path.lexists(cell.folder) and not cell.folder.is_dir()), None)):
+        raise UsageError(f"--out: {cell.folder}: is not a folder, and a run will be there; move it, or choose another "
+                         "folder")
 
 
 def left_out(folder: Path, grid: Grid, names: Sequence[str]) -> str:
