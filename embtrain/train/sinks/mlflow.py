@@ -22,7 +22,7 @@ from embtrain.common.types import Score
 from embtrain.train.sinks.base import LogLine, Sink, final_values, store_folder
 
 EXPERIMENT = "embtrain"
-_SQLITE = "sqlite:///"          # followed by a path or one of SQLite's own URIs, and by options after "?"
+_SQLITE = "sqlite:///"          # followed by a quoted path or one of SQLite's own URIs, and by options after "?"
 MAX_METRICS = 500             # per request; MLflow accepts 1,000
 MAX_PARAMS = 100
 MAX_PARAM_LENGTH = 500          # characters; every store accepts so many
@@ -39,7 +39,7 @@ class MLflow(Sink):
         default, uri = store_folder(folder) / "mlflow.db", os.environ.get("MLFLOW_TRACKING_URI")
         self.started, self.store = started, "MLFLOW_TRACKING_URI" if uri else str(default)
         with self._translating_errors():
-            self.client = _open(uri or _SQLITE + str(default))
+            self.client = _open(uri or _sqlite_uri(default))
             self.run = self._run(folder, settings)
 
     def write(self, lines: Sequence[LogLine]) -> None:
@@ -115,13 +115,31 @@ def _open(uri: str) -> Any:
     from mlflow.tracking import MlflowClient
 
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # it logs each new table, and errors before it raises them
-    name = uri.removeprefix(_SQLITE).partition("?")[0]
-    if uri.startswith(_SQLITE) and name not in ("", ":memory:") and not name.startswith("file:"):
-        path = create_once(Path(name), lambda new: MlflowClient(tracking_uri=_SQLITE + str(new)))
+    name = _database(uri) if uri.startswith(_SQLITE) else ""
+    if name not in ("", ":memory:") and not name.startswith("file:"):
+        path = create_once(Path(name), lambda new: MlflowClient(tracking_uri=_sqlite_uri(new)))
         # SQLite writes its journal next to the file. Without this check MLflow would try again for minutes.
         if not (os.access(path, os.R_OK | os.W_OK) and os.access(path.parent, os.W_OK | os.X_OK)):
             raise PermissionError("no permission to read it, or to write it and its folder")
     return MlflowClient(tracking_uri=uri)
+
+
+def _sqlite_uri(path: Path) -> str:
+    """The URI of an SQLite file, quoted as the installed SQLAlchemy reads it; ResourceError if it cannot read it."""
+    from sqlalchemy.engine import URL
+
+    uri = URL.create("sqlite", database=str(path)).render_as_string()
+    if _database(uri) != str(path):          # SQLAlchemy 2.0 quotes no `?`, which begins the options
+        raise ResourceError(f"train.sinks: mlflow: {path}: the installed SQLAlchemy cannot open a path with `?`; give "
+                            "the run another folder with --out, or set MLFLOW_TRACKING_URI")
+    return uri
+
+
+def _database(uri: str) -> str:
+    """The path of an SQLite URI, or one of SQLite's own; '' if there is none."""
+    from sqlalchemy.engine import make_url
+
+    return make_url(uri).database or ""
 
 
 def _database_error(error: BaseException) -> BaseException:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 from helpers.in_process import small_text
+from sqlalchemy import engine
 
 import embtrain
 from embtrain import cli
@@ -338,6 +339,21 @@ def test_mlflow_creates_no_file_for_a_store_that_is_not_named_by_a_path(
     with pytest.raises(ResourceError, match="unknown store"):
         MLflow(tmp_path / "run", {}, 0.0)
     assert stand_in.uris == [f"sqlite:///{name}"]
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%3Fb", "a b"])
+def test_mlflow_store_is_in_the_folder_of_the_runs_whatever_its_name(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: SimpleNamespace, name: str) -> None:
+    """A `?` ended the path, so that the store was in another folder. A URI that is not read as this path is refused."""
+    path = tmp_path / name / "mlflow.db"
+    path.parent.mkdir()
+    path.touch()
+    with pytest.raises(ResourceError, match="unknown store"):
+        MLflow(path.parent / "run", {}, 0.0)
+    assert [engine.make_url(uri).database for uri in stand_in.uris] == [str(path)]
+    monkeypatch.setattr(engine, "make_url", lambda uri: SimpleNamespace(database="other"))
+    with pytest.raises(ResourceError, match=r"mlflow\.db: the installed SQLAlchemy cannot open"):
+        MLflow(path.parent / "run", {}, 0.0)
 
 
 def test_mlflow_store_is_created_by_several_runs_at_once(tmp_path: Path) -> None:
