@@ -257,8 +257,8 @@ def submit(
 ) -> None:
     """Add the scores of a run to the leaderboard, as one JSON line.
 
-    Refuses a run whose command cannot be repeated: it must be `embtrain fit` without files of yours, from code that
-    is committed, and must give the settings of the run today.
+    Refuses a run whose command cannot be repeated: it must be `embtrain fit`, or that of a comparison, without files of
+    yours, from code that is committed, and must give the settings of the run today.
     """
     from embtrain.common.output_paths import check_output_file
     from embtrain.experiment.inspect import submission

@@ -27,6 +27,7 @@ from embtrain.report.run.score_section import SUPPORTING
 
 PROGRAMS = ("embtrain", "embtrain.exe", "__main__.py")
 DIRTY = "-dirty"
+PLACES = {"strategy": ("configs", "strategies"), "model": ("configs", "models"), "corpus": ("corpora",)}
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ Parse = Callable[[Sequence[str]], tuple[Mapping[str, Any], list[str]]]
 def describe(folder: str | os.PathLike[str], parse: Parse) -> Submission:
     """Return the line of a finished run.
 
-    Raises UsageError if its command cannot be repeated: another command than `embtrain fit`, files of the user,
-    uncommitted changes, or settings that the command does not give today. Raises DataError if the run is not finished
-    or a file of it is damaged.
+    Raises UsageError if its command cannot be repeated: another command than `embtrain fit` or `embtrain resume`, files
+    of the user, uncommitted changes, or settings that the command does not give today. Raises DataError if the run is
+    not finished or a file of it is damaged.
     """
     folder = Path(folder)
     settings, record, path = from_run(folder), run_record.read(folder), folder / "identity.json"
@@ -99,11 +100,11 @@ def describe(folder: str | os.PathLike[str], parse: Parse) -> Submission:
 def _command(folder: Path, settings: Settings, argv: Any, parse: Parse) -> str:
     """Return the command that repeats a run. Raises UsageError if there is none."""
     words = argv if isinstance(argv, list) and all(isinstance(word, str) for word in argv) else []
-    if len(words) < 2 or PurePath(words[0]).name not in PROGRAMS or words[1] != "fit":
-        raise UsageError(f"{folder}: was not trained by the command `embtrain fit`, so no command repeats it; train it "
-                         "with that command")
-    values, repeated = parse(words[2:])
-    known = {"strategy": shipped.names("configs", "strategies"), "corpus": shipped.names("corpora")}
+    if len(words) < 2 or PurePath(words[0]).name not in PROGRAMS or words[1] not in ("fit", "resume"):
+        raise UsageError(f"{folder}: was not trained by the command `embtrain fit` or by a comparison, so no command "
+                         "repeats it; train it with that command")
+    values, repeated = parse(words[2:] if words[1] == "fit" else _fit_words(folder, settings))
+    known = {key: shipped.names(*PLACES[key]) for key in ("strategy", "corpus")}
     for flag, name, names in (("--config", values["config"], []),
                               ("--strategy", values["negatives"], known["strategy"]),
                               ("--corpus", values["corpus"], known["corpus"])):
@@ -127,6 +128,18 @@ def _command(folder: Path, settings: Settings, argv: Any, parse: Parse) -> str:
                          f"gives {here.get(differing[0])!r}; train it again")
     return shlex.join(["embtrain", "fit", *repeated, *(
         [] if values["seed"] is not None else ["--seed", str(settings.train.seed)])])
+
+
+def _fit_words(folder: Path, settings: Settings) -> list[str]:
+    """Return the words after `embtrain fit` for a run that `resume` began, as in a comparison, from its settings."""
+    named = {"strategy": settings.strategy, "model": settings.model.name, "corpus": settings.corpus}
+    if files := [f"{key}: {value}" for key, value in named.items() if value not in shipped.names(*PLACES[key])]:
+        raise UsageError(f"{folder}: {files[0]}: is a file that others do not have; train without it")
+    default = flatten(resolve(settings.strategy, settings.model.name, settings.corpus))
+    sets = [f"{key}={value}" for key, value in flatten(settings).items()
+            if default.get(key) != value and key != "train.seed"]
+    return [word for name, value in (*named.items(), ("seed", str(settings.train.seed)), *(("set", x) for x in sets))
+            for word in (f"--{name}", value)]
 
 
 def default_file(submission: Submission) -> Path:

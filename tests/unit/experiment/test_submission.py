@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +67,22 @@ def test_the_line_has_the_scores_and_a_command_without_output_options(submit: Su
     code, _, err = submit()
     assert code == 2 and "already has a line" in err and len(submission.read(Path("lines.jsonl"))) == 1
     assert submit(*ARGUMENTS[:-1], "4")[0] == 2  # another seed than that of the settings
+
+
+def test_a_run_of_a_comparison_has_the_command_of_its_settings(submit: Submit) -> None:
+    """It began by `embtrain resume`, and was refused as if no command could repeat it."""
+    sets = ["train.epochs=2", "loss.name=nce", "train.threads=1", "train.cpu_seconds=9"]
+    settings = resolve("sgns", "order", "wordnet-mammals", sets=sets, seed=3)
+    assert submit("cells/sgns-seed3", "--quiet", command="resume", config=dump(settings))[::2] == (0, "")
+    (line,) = submission.read(Path("lines.jsonl"))
+    words = shlex.split(line.command)
+    given = [word for flag, word in itertools.pairwise(words) if flag == "--set"]
+    assert words[:8] == "embtrain fit --strategy sgns --model order --corpus wordnet-mammals".split()
+    assert "--seed 3" in line.command and {"loss.name=nce", "train.epochs=2", "train.threads=1"} <= {*given}
+    assert dump(resolve("sgns", "order", "wordnet-mammals", sets=given, seed=3)) == dump(settings)
+    own = dump(settings).replace("strategy: sgns", "strategy: /x/mine.yaml")
+    code, _, err = submit("cells/sgns-seed3", command="resume", config=own)
+    assert code == 2 and "run: strategy: /x/mine.yaml: is a file that others do not have; train without it" in err
 
 
 def test_a_flag_is_repeated_without_a_value() -> None:
