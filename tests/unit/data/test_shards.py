@@ -174,7 +174,7 @@ def test_estimate_of_long_lines_is_scaled_to_the_file(tmp_path: Path, monkeypatc
     path.write_text(line if format == "auto" else json.dumps({"text": line}))
     config = TextConfig() if format == "auto" else TextConfig(format="jsonl")
     kind, files = text.find_files([path], config.format, config, "t")
-    result = estimate.estimate(files, config.rules(kind, config.max_sequence), 1)
+    result = estimate.estimate("t", files, config.rules(kind, config.max_sequence), 1)
     assert result.tokens == pytest.approx(300_000, rel=0.1) and result.disk > 8 * result.tokens
 
 
