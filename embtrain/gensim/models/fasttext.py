@@ -6,7 +6,7 @@ Queries, the vocabulary and `wv`, a FastTextKeyedVectors, are gensim's own code,
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +20,7 @@ from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
 from embtrain.gensim.errors import ArgumentError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
+from embtrain.gensim.rollback import unchanged_on_error
 from embtrain.gensim.vectors import add_words
 
 __all__ = ["FastText", "FastTextKeyedVectors", "load_facebook_model", "load_facebook_vectors", "save_facebook_model"]
@@ -55,14 +56,13 @@ class FastText(Word2Vec, GensimFastText):
         keys = self._prepare(given, subwords)
         GensimFastText.__init__(self, min_n=min_n, max_n=max_n, bucket=bucket if has_ngrams else 0, **keys)
 
+    @unchanged_on_error
     def prepare_vocab(self, *args: Any, **keys: Any) -> dict[str, int]:
-        """Choose the words of the vocabulary. SentencesError for a text with tuples, which have no n-grams."""
-        words: Iterable[Hashable] = self.raw_vocab if self.wv.bucket else ()
-        for word in words:
-            if isinstance(word, tuple):
-                raise SentencesError(f"sentences: the word {word!r:.60}: a tuple has no n-grams; train on strings, or "
-                                     "set bucket=0")
+        """Choose the words of the vocabulary. SentencesError for words without n-grams: tuples and lone surrogates."""
         report: dict[str, int] = super().prepare_vocab(*args, **keys)
+        words: list[Hashable] = self.wv.index_to_key if self.wv.bucket else []
+        for word in words:
+            _check_ngrams(word)
         return report
 
     def _tables(self) -> dict[str, int]:
@@ -71,6 +71,18 @@ class FastText(Word2Vec, GensimFastText):
     def _vectors_changed(self) -> None:
         super()._vectors_changed()
         self.wv.adjust_vectors()
+
+
+def _check_ngrams(word: Hashable) -> None:
+    """Raise SentencesError for a word whose text fastText cannot cut into n-grams, which are of UTF-8."""
+    if isinstance(word, tuple):
+        raise SentencesError(f"sentences: the word {word!r:.60}: a tuple has no n-grams; train on strings, or set "
+                             "bucket=0")
+    try:
+        str(word).encode()
+    except UnicodeEncodeError as error:
+        raise SentencesError(f"sentences: the word {word!r:.60}: UTF-8 cannot encode it, so it has no n-grams; remove "
+                             "lone surrogates, or set bucket=0") from error
 
 
 def load_facebook_model(path: str | os.PathLike[str], encoding: str = "utf-8") -> FastText:

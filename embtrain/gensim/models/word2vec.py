@@ -26,6 +26,7 @@ from embtrain.experiment import Settings
 from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments, saved, sentences as texts, training
 from embtrain.gensim.errors import ArgumentError, settings_of_file
+from embtrain.gensim.rollback import unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
 from embtrain.gensim.vectors import add_words
 
@@ -109,6 +110,9 @@ class Word2Vec(GensimWord2Vec):
         self._strategy = arguments.read_strategy(strategy)
 
     # -- vocabulary -----------------------------------------------------------------------------------------------
+
+    build_vocab = unchanged_on_error(GensimWord2Vec.build_vocab)
+    build_vocab_from_freq = unchanged_on_error(GensimWord2Vec.build_vocab_from_freq)
 
     def scan_vocab(self, corpus_iterable: Sentences | None = None, corpus_file: str | None = None,
                    progress_per: int = 10_000, workers: int | None = None,

@@ -12,6 +12,7 @@ import pytest
 from gensim.models import KeyedVectors
 from gensim.models.callbacks import CallbackAny2Vec
 from gensim.models.fasttext import FastTextKeyedVectors, load_facebook_model as their_model
+from gensim.utils import RULE_DEFAULT, RULE_DISCARD
 from helpers.looped import looped
 
 from embtrain.common import progress
@@ -128,22 +129,31 @@ def test_ngrams_of_words_are_those_of_their_text_as_in_gensim(words: list[Any]) 
     assert all(np.array_equal(getattr(model.wv, name), getattr(of_text.wv, name)) for name in TABLES)
 
 
-def test_tuples_have_no_ngrams() -> None:
-    sentences = [[("a", 1), ("b", 2)]] * 20
-    with pytest.raises(TypeError, match=r"^sentences: the word \(.*\): a tuple has no n-grams; ") as caught:
-        FastText(sentences, **SMALL)
+@looped("word, message", [(("a", 1), "a tuple has no n-grams; "), ("\ud800", "UTF-8 cannot encode it, ")])
+def test_words_without_ngrams_are_refused_if_they_join_the_vocabulary(word: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=rf"^sentences: the word .*: {message}") as caught:
+        FastText([[word, "b"]] * 20, **SMALL)
     assert isinstance(caught.value, DataError)
-    assert len(FastText(sentences, **{**SMALL, "bucket": 0}).wv) == 2
+    assert len(FastText([[word, "b"]] * 20, **{**SMALL, "bucket": 0}).wv) == 2
+    rare = [[word], *topics()]
+    for more in ({"min_count": 2}, {"max_final_vocab": 10},
+                 {"trim_rule": lambda name, *_: RULE_DISCARD if name == word else RULE_DEFAULT}):
+        assert set(FastText(rare, **{**SMALL, **more}).wv.index_to_key) == {*TOPICS[0], *TOPICS[1]}
 
 
-def test_refused_words_leave_the_model_as_it_was() -> None:
+@looped("word", [("a", 1), "\ud800"])
+def test_refused_words_leave_the_model_as_it_was(word: Any) -> None:
     model, same_model = (FastText(topics(), **SMALL) for _ in range(2))
     for is_update in (True, False):
-        with pytest.raises(DataError, match="a tuple has no n-grams"):
-            model.build_vocab([[("a", 1), "new"]] * 5, update=is_update)
+        for build, text in ((model.build_vocab, [[word, "new"]] * 5), (model.build_vocab_from_freq, {word: 5, "b": 9})):
+            with pytest.raises(DataError, match="the word "):
+                build(text, update=is_update)
         for each in (model, same_model):
             each.train(topics(), total_examples=1, epochs=1)
         assert same(model, same_model) and model.wv.key_to_index == same_model.wv.key_to_index
+        counts = [(each.corpus_count, each.corpus_total_words, each.raw_vocab, each.wv.expandos["count"].tolist())
+                  for each in (model, same_model)]
+        assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("more", [{"max_n": 2}, {"bucket": 0}])
