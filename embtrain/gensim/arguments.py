@@ -127,6 +127,11 @@ def _resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets
     return settings
 
 
+def strategy_values(settings: Settings) -> dict[str, Any]:
+    """Return the arguments that a strategy sets. ns_exponent: gensim's default if the source has no exponent."""
+    return {"negative": settings.negatives.k, "ns_exponent": getattr(settings.negatives, "exponent", 0.75)}
+
+
 def check_algorithm(sg: int, hs: int, cbow_mean: int) -> None:
     """Raise ArgumentError for CBOW with sums and the hierarchical softmax, which embtrain does not have."""
     if not sg and not cbow_mean:

@@ -1,11 +1,13 @@
-"""Methods of a model that leave it unchanged if they raise an error."""
+"""Restore a model if one of its methods raises an error."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
+_CALL = ("alpha", "min_alpha", "epochs", "compute_loss", "running_training_loss")  # settings of a call of `train`
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -29,3 +31,15 @@ def unchanged_on_error(method: Method) -> Method:
             raise
 
     return restoring  # type: ignore[return-value]
+
+
+@contextmanager
+def restored_unless_trained(model: Any) -> Iterator[None]:
+    """Restore the settings of a call of `train` that ends before its first epoch has changed the model."""
+    earlier, n_calls = {name: getattr(model, name) for name in _CALL}, model.train_count
+    try:
+        yield
+    except BaseException:
+        if model.train_count == n_calls:
+            model.__dict__.update(earlier)
+        raise

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from timeit import default_timer
 from typing import Any, Self
@@ -26,7 +25,7 @@ from embtrain.experiment import Settings
 from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments, saved, sentences as texts, training
 from embtrain.gensim.errors import ArgumentError, settings_of_file
-from embtrain.gensim.rollback import unchanged_on_error
+from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
 from embtrain.gensim.vectors import add_words
 
@@ -40,7 +39,6 @@ _SHARED = ("sentences", "corpus_file", "vector_size", "alpha", "window", "min_co
            "sorted_vocab", "batch_words", "callbacks", "max_final_vocab", "shrink_windows")
 _REBUILT = ("wv", "syn1neg", "random", "hashfxn", "callbacks", "load", "load_fasttext_format", "raw_vocab", "cum_table",
             "lifecycle_events", "_arguments", "_subwords", "_learned")  # not in the state of a file
-_CALL = ("alpha", "min_alpha", "epochs", "compute_loss", "running_training_loss")  # settings of a call of `train`
 
 
 class Word2Vec(GensimWord2Vec):
@@ -84,7 +82,7 @@ class Word2Vec(GensimWord2Vec):
         self._arguments = {name: value for name, value in given.items()
                            if name not in (*_NOT_SAVED, "self", "__class__", "sets")}
         self._arguments["sets"] = self.sets = arguments.checked_sets(given["sets"], given)
-        self.negatives, self._subwords = given["negatives"], dict(subwords or {})
+        self._strategy, self._subwords = arguments.read_strategy(given["negatives"]), dict(subwords or {})
         self._arguments["negatives"] = self._strategy
         self._learned: Learned | None = None
         arguments.check_algorithm(given["sg"], given["hs"], given["cbow_mean"])
@@ -96,18 +94,25 @@ class Word2Vec(GensimWord2Vec):
             "sample": arguments.sample_threshold(given["sample"], 1),
             **{name: given[name] for name in ("negative", "ns_exponent") if given[name] is not None
                and (given[name] or name != "negative")}}, self.sets, 1, 1)
-        return {**{name: given[name] for name in _SHARED}, "hs": 0,
-                "negative": resolved.negatives.k if given["negative"] is None else given["negative"],
-                "ns_exponent": getattr(resolved.negatives, "exponent", 0.75)}
+        own = arguments.strategy_values(resolved)
+        self._own = {name: value for name, value in own.items() if given[name] is None}
+        return {**{name: given[name] for name in _SHARED}, "hs": 0, "ns_exponent": own["ns_exponent"],
+                "negative": self._own.get("negative", given["negative"])}
 
     @property
     def negatives(self) -> str:
-        """The strategy: its name, or the path of its YAML, which is read when it is set."""
+        """The strategy: its name, or the path of its YAML, which is read when it is set.
+
+        Another strategy brings its own `negative` and `ns_exponent`, unless the user has set them.
+        """
         return self._strategy.name if isinstance(self._strategy, Layer) else self._strategy
 
     @negatives.setter
     def negatives(self, strategy: str | os.PathLike | Layer) -> None:
-        self._strategy = arguments.read_strategy(strategy)
+        content = arguments.read_strategy(strategy)
+        own = arguments.strategy_values(arguments.resolve(content, self.sg, self._subwords, self.sets, 1, 1))
+        unset = {name: own[name] for name, value in self._own.items() if getattr(self, name) == value}
+        self.__dict__.update(unset, _strategy=content, _own=unset)
 
     # -- vocabulary -----------------------------------------------------------------------------------------------
 
@@ -144,7 +149,7 @@ class Word2Vec(GensimWord2Vec):
         have no effect, but gensim requires one of them. Another call continues from the current vectors, with other
         draws. Returns the trained words and the words of the text, over all epochs.
         """
-        with self._restored_unless_trained():
+        with restored_unless_trained(self):
             self.alpha, self.min_alpha = start_alpha or self.alpha, end_alpha or self.min_alpha
             self._check_training_sanity(epochs=epochs, total_examples=total_examples, total_words=total_words)
             assert epochs is not None  # checked above
@@ -154,17 +159,6 @@ class Word2Vec(GensimWord2Vec):
             self.epochs, self.compute_loss, self.running_training_loss = epochs, compute_loss, 0.0
             rates = "start_alpha" if start_alpha else "alpha", "end_alpha" if end_alpha else "min_alpha"
             return self._train(corpus_iterable, corpus_file, callbacks, rates)
-
-    @contextmanager
-    def _restored_unless_trained(self) -> Iterator[None]:
-        """Restore the settings of a call of `train` that ends before its first epoch has changed the model."""
-        earlier, n_calls = {name: getattr(self, name) for name in _CALL}, self.train_count
-        try:
-            yield
-        except BaseException:
-            if self.train_count == n_calls:
-                self.__dict__.update(earlier)
-            raise
 
     def _train(self, corpus_iterable: Sentences | None, corpus_file: str | None, callbacks: Sequence[Any],
                rates: tuple[str, str]) -> tuple[int, int]:
@@ -217,7 +211,7 @@ class Word2Vec(GensimWord2Vec):
         run = (self.sets, arguments.call_seed(self.seed, self.train_count),
                arguments.n_threads(self.workers, -(-n_words // max(1, int(self.batch_words)))))
         settings = arguments.resolve(self._strategy, self.sg, values, *run)
-        if not hasattr(settings.negatives, "exponent"):
+        if getattr(settings.negatives, "exponent", self.ns_exponent) == self.ns_exponent:
             return settings
         return arguments.resolve(self._strategy, self.sg, {**values, "ns_exponent": self.ns_exponent}, *run)
 

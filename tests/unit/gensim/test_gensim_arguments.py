@@ -10,7 +10,7 @@ import pytest
 from helpers.looped import looped
 
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
-from embtrain.gensim import FastText, Word2Vec
+from embtrain.gensim import FastText, Word2Vec, arguments
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 
 pytestmark = pytest.mark.long
@@ -149,6 +149,37 @@ def test_ns_exponent_is_an_argument_of_the_current_strategy() -> None:
             each.ns_exponent = -1.0
             each.train(SENTENCES, total_examples=40, epochs=1)
         assert np.array_equal(changed.wv.vectors, model.wv.vectors)
+
+
+def test_another_strategy_brings_its_own_number_and_exponent_unless_the_user_set_them(tmp_path: Path) -> None:
+    names = ("sgns", "uniform", "sampled-softmax", "igan")
+    constructed = {name: Word2Vec(**SMALL, negatives=name) for name in names}
+    for first in names:
+        for second in names:
+            model = Word2Vec(SENTENCES, **SMALL, negatives=first)
+            model.save(tmp_path / "model")
+            for each in (model, Word2Vec.load(tmp_path / "model")):
+                each.negatives = second
+                assert (each.negative, each.ns_exponent) == (constructed[second].negative,
+                                                             constructed[second].ns_exponent)
+    model, changed = (Word2Vec(SENTENCES, **SMALL, negative=3), Word2Vec(SENTENCES, **SMALL))
+    changed.negative = 3
+    for each in (model, changed):
+        each.negatives = "sampled-softmax"
+        assert (each.negative, each.ns_exponent) == (3, 1.0)
+        each.ns_exponent = 0.75
+        each.negatives = "igan"
+        assert (each.negative, each.ns_exponent) == (3, 0.75)
+        with pytest.raises(ArgumentError, match="sgsn"):
+            each.negatives = "sgsn"
+        assert (each.negatives, each.negative, each.ns_exponent) == ("igan", 3, 0.75)
+
+
+def test_the_settings_of_a_call_are_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls, resolve = Word2Vec(SENTENCES, **SMALL), list[Any](), arguments.resolve
+    monkeypatch.setattr(arguments, "resolve", lambda *args: calls.append(args) or resolve(*args))
+    model.train(SENTENCES, total_examples=40, epochs=1)
+    assert len(calls) == 1
 
 
 def test_other_keys_change_the_training() -> None:
