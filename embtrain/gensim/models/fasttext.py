@@ -10,15 +10,17 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gensim.models import fasttext as gensim_fasttext
+from gensim.models import _fasttext_bin
 from gensim.models.fasttext import FastText as GensimFastText, FastTextKeyedVectors
 
 from embtrain.common.errors import DataError
+from embtrain.common.files import write_atomically
+from embtrain.common.output_paths import resolve_output_link
 from embtrain.data.vectors.fasttext_file import read_fasttext
 from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
-from embtrain.gensim.errors import ArgumentError, SentencesError, settings_of_file
+from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
 from embtrain.gensim.vectors import add_words
@@ -108,13 +110,43 @@ def load_facebook_model(path: str | os.PathLike[str], encoding: str = "utf-8") -
 
 def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | BinaryIO, encoding: str = "utf-8",
                         lr_update_rate: int = 100, word_ngrams: int = 1) -> None:
-    """Write a model for fastText (.bin) with gensim's code. ArgumentError for words that are not strings."""
+    """Write a model for fastText (.bin) with gensim's code; `path` is a path, or a stream.
+
+    A path is written atomically. Nothing is written for a model that is refused: ArgumentTypeError for a model of
+    another class, ArgumentError without a vocabulary, or for words that are not strings of the encoding without NUL.
+    """
+    _check_facebook_model(model, encoding)
+    fields = {"lr_update_rate": lr_update_rate, "word_ngrams": word_ngrams, "t": model.sample or 0.0}
+    if not model.wv.bucket:
+        fields["maxn"] = 0  # readers refuse n-grams without buckets
+    if isinstance(path, (str, os.PathLike)):
+        with write_atomically(resolve_output_link(Path(path), "path")) as file:
+            _fasttext_bin.save(model, file, fields, encoding)
+    else:
+        _fasttext_bin.save(model, path, fields, encoding)
+
+
+def _check_facebook_model(model: GensimFastText, encoding: str) -> None:
+    """Raise an error for a model that gensim's code cannot write, or whose file could not be read."""
+    if not isinstance(model, GensimFastText):
+        raise ArgumentTypeError(f"model: a {type(model).__name__} cannot be written for fastText; give a FastText")
+    if not hasattr(model, "syn1neg" if model.negative else "syn1") or not len(model.wv):
+        raise ArgumentError("model: has no vocabulary; call build_vocab first")
+    if isinstance(model, FastText):
+        model._require_float32()
     for word in model.wv.index_to_key:
         if not isinstance(word, str):
             raise ArgumentError(f"model: the word {word!r:.60}: a file of fastText contains only strings; train on "
                                 "strings")
-    target = os.fspath(path) if isinstance(path, os.PathLike) else path
-    gensim_fasttext.save_facebook_model(model, target, encoding, lr_update_rate, word_ngrams)
+        try:
+            if b"\0" in word.encode(encoding):
+                raise ArgumentError(f"model: the word {word!r:.60}: contains a zero byte in {encoding}, which ends a "
+                                    "word in a file of fastText; use UTF-8, and words without NUL")
+        except UnicodeEncodeError as error:
+            raise ArgumentError(f"encoding={encoding!r}: cannot encode the word {word!r:.60}; set encoding=\"utf-8\""
+                                ) from error
+        except LookupError as error:
+            raise ArgumentError(f"encoding={encoding!r}: is not an encoding; set encoding=\"utf-8\"") from error
 
 
 def load_facebook_vectors(path: str | os.PathLike[str], encoding: str = "utf-8") -> FastTextKeyedVectors:

@@ -242,10 +242,14 @@ class Word2Vec(GensimWord2Vec):
                                     f"vector_size; {remedy}")
 
     def _check_tables(self) -> None:
-        """Make the tables float32 arrays that can be written. ArgumentError for locked vectors and wrong shapes."""
+        """Make the tables ready for training. ArgumentError for locked vectors and wrong shapes."""
         for name in self._tables():
             if (np.asarray(getattr(self.wv, f"{name}_lockf")) != 1).any():
                 raise ArgumentError(f"wv.{name}_lockf: locked vectors are not implemented; set every entry to 1")
+        self._require_float32()
+
+    def _require_float32(self) -> None:
+        """Make the tables float32 arrays that can be written. ArgumentError for wrong shapes."""
         self._check_shapes()
         for owner, name in [*((self.wv, name) for name in self._tables()), (self, "syn1neg")]:
             setattr(owner, name, np.require(getattr(owner, name), np.float32, ["C", "W"]))

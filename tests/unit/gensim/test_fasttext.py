@@ -17,7 +17,7 @@ from helpers.looped import looped
 
 from embtrain.common import progress
 from embtrain.common.config import as_sets
-from embtrain.common.errors import DataError, EmbtrainError
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment import resolve
 from embtrain.experiment.run.run import train_in_memory
@@ -274,14 +274,42 @@ def test_our_model_is_written_as_a_model_of_fasttext(tmp_path: Path) -> None:
     assert same(load_facebook_model(tmp_path / "m.bin"), model) and same(their_model(str(tmp_path / "m.bin")), model)
 
 
-@looped("words", [[1, 2], ["a", None], ["a", 2.5], ["a", b"q"]])
-def test_other_words_than_strings_are_not_written_for_fasttext(words: list[Any], tmp_path: Path) -> None:
+@looped("kind", [FastText, gensim.models.FastText])
+@looped("more", [{"bucket": 0}, {"sample": 0.5}, {"max_n": 2}])
+def test_a_model_that_is_written_for_fasttext_is_read(kind: type[FastText], more: dict[str, Any], tmp_path: Path
+                                                      ) -> None:
+    model = kind(topics(), **{**SMALL, **more})
+    save_facebook_model(model, tmp_path / "m.bin")
+    assert same(load_facebook_model(tmp_path / "m.bin"), model)
+
+
+def test_settings_and_tables_of_a_model_are_written_as_fasttext_stores_them(tmp_path: Path) -> None:
+    model = FastText(topics(), **{**SMALL, "sample": None})
+    model.wv.vectors_vocab = model.wv.vectors_vocab.astype(np.float64)
+    save_facebook_model(model, tmp_path / "m.bin")
+    assert same(found := load_facebook_model(tmp_path / "m.bin"), model) and found.sample == 0
+
+
+@looped("model, encoding, message", [
+    *((lambda words=words: FastText([words] * 5, **SMALL), "utf-8",
+       "model: the word .*: a file of fastText contains only strings; ")
+      for words in ([1, 2], ["a", None], ["a", 2.5], ["a", b"q"])),
+    (lambda: FastText([["a\0", "b"]] * 5, **SMALL), "utf-8", "model: the word 'a.*: contains a zero byte in utf-8"),
+    (lambda: FastText(topics(), **SMALL), "utf-16", "model: the word '.*': contains a zero byte in utf-16"),
+    (lambda: FastText([["日本"]] * 5, **SMALL), "latin-1", "encoding='latin-1': cannot encode the word '日本'; "),
+    (lambda: FastText(topics(), **SMALL), "utf-9", "encoding='utf-9': is not an encoding; "),
+    (lambda: FastText(**SMALL), "utf-8", "model: has no vocabulary; call build_vocab first"),
+    (lambda: gensim.models.FastText(**SMALL), "utf-8", "model: has no vocabulary; call build_vocab first"),
+    (lambda: Word2Vec(topics(), min_count=1), "utf-8", "model: a Word2Vec cannot be written for fastText; ")])
+def test_a_model_that_is_refused_is_not_written_for_fasttext(model: Any, encoding: str, message: str, tmp_path: Path
+                                                             ) -> None:
     theirs = inspect.signature(gensim.models.fasttext.save_facebook_model).parameters.values()
     ours = inspect.signature(save_facebook_model).parameters.values()
     assert [(p.name, p.default) for p in ours] == [(p.name, p.default) for p in theirs]
-    with pytest.raises(ValueError, match=r"^model: the word .*: a file of fastText contains only strings; ") as caught:
-        save_facebook_model(FastText([words] * 5, **SMALL), str(tmp_path / "m.bin"))
-    assert isinstance(caught.value, EmbtrainError) and not (tmp_path / "m.bin").exists()
+    (tmp_path / "m.bin").write_text("earlier", encoding="utf-8")
+    with pytest.raises(UsageError, match=f"^{message}"):
+        save_facebook_model(model(), str(tmp_path / "m.bin"), encoding)
+    assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["earlier"]
 
 
 def test_cbow_stays_cbow_and_the_hierarchical_softmax_is_an_error(tmp_path: Path) -> None:
