@@ -235,10 +235,10 @@ class Word2Vec(GensimWord2Vec):
         """Raise ArgumentError for a table that does not fit the vocabulary, as after wv.add_vectors."""
         tables = [(f"wv.{name}", getattr(self.wv, name), n) for name, n in self._tables().items()]
         for name, table, n in [*tables, ("syn1neg", self.syn1neg, len(self.wv))]:
-            if np.shape(table) != (n, self.vector_size):
-                lacks_words = n == len(self.wv) and np.shape(table)[:1] != (n,)
+            if (shape := np.shape(table)) != (n, self.vector_size):
+                lacks_words = n == len(self.wv) and shape[1:] == (self.vector_size,) and shape[0] < n
                 remedy = "add words with build_vocab(..., update=True)" if lacks_words else "set an array of this shape"
-                raise ArgumentError(f"{name}: shape {np.shape(table)}: should be ({n}, {self.vector_size}), rows and "
+                raise ArgumentError(f"{name}: shape {shape}: should be ({n}, {self.vector_size}), rows and "
                                     f"vector_size; {remedy}")
 
     def _check_tables(self) -> None:
@@ -255,8 +255,12 @@ class Word2Vec(GensimWord2Vec):
             setattr(owner, name, np.require(getattr(owner, name), np.float32, ["C", "W"]))
 
     def prepare_weights(self, update: bool = False) -> None:
-        """Initialize the tables, or those of new words; the state of the source belongs to the old vocabulary."""
+        """Initialize the tables, or the rows that words lack; the state of the source is of the old vocabulary."""
+        rows: np.ndarray | None = getattr(self, "syn1neg", None)
         super().prepare_weights(update)
+        if update and rows is not None:  # gensim counts new rows of `wv`, but wv.add_vectors adds them to `wv` alone
+            new = np.zeros((max(0, len(self.wv) - len(rows)), self.vector_size), np.float32)
+            self.syn1neg: Any = np.vstack([rows, new])
         self._learned = None
 
     # -- files ----------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from embtrain.experiment.run.run import train_in_memory
 from embtrain.gensim import saved
 from embtrain.gensim.errors import ArgumentError
 from embtrain.gensim.models import word2vec
+from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
 from embtrain.gensim.training import EpochTrainer
 
@@ -447,13 +448,43 @@ def test_locked_vectors_and_tables_of_another_shape_are_refused() -> None:
         model.train(topics(), total_examples=300, epochs=1)
 
 
-def test_words_without_a_row_in_every_table_are_refused_by_train_and_save(tmp_path: Path) -> None:
-    model = Word2Vec(topics(), **SMALL)
-    model.wv.add_vectors(["new"], np.zeros((1, 8), np.float32))
+@pytest.mark.parametrize("is_fasttext", [False, True])
+def test_words_without_a_row_in_every_table_are_refused_by_train_and_save(is_fasttext: bool, tmp_path: Path) -> None:
+    """Until build_vocab gives them rows, as the error states; rows that other words have stay."""
+    model = FastText(topics(), **SMALL, bucket=20) if is_fasttext else Word2Vec(topics(), **SMALL)
+    contexts = model.syn1neg.copy()
+    model.wv.add_vectors(["new"], np.full((1, 8), 0.5, np.float32))
     for call in (lambda: model.train(topics(), total_examples=300, epochs=1), lambda: model.save(tmp_path / "model")):
-        with pytest.raises(ArgumentError, match=r"^syn1neg: shape \(24, 8\): should be \(25, 8\), .*; add words with"):
+        with pytest.raises(ArgumentError, match=r": shape \(24, 8\): should be \(25, 8\), .*; add words with"):
             call()
     assert not (tmp_path / "model").exists()
+    model.build_vocab([["new", "newer", model.wv.index_to_key[0]]] * 5, update=True)
+    assert np.array_equal(model.syn1neg, np.concatenate([contexts, np.zeros((2, 8))]))
+    assert is_fasttext or (model.wv["new"] == 0.5).all()
+    model.train(topics() + [["new", "newer"]] * 9, total_examples=300, epochs=1)
+    model.save(tmp_path / "model")
+
+
+@looped("shape", [(27, 8), (18, 5), (24,), (8,), (), (18, 8, 1), (24, 5), (0,)])
+def test_an_error_of_a_table_names_build_vocab_only_where_it_adds_the_rows(shape: tuple[int, ...], tmp_path: Path
+                                                                           ) -> None:
+    for owner, name in (("wv", "vectors"), ("", "syn1neg")):
+        model = Word2Vec(topics(), **SMALL)
+        setattr(getattr(model, owner, model), name, np.zeros(shape, np.float32))
+        with pytest.raises(ArgumentError, match=r"should be \(24, 8\), rows and vector_size; set an array of this"):
+            model.save(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["vectors", "syn1neg"])
+def test_build_vocab_gives_words_the_rows_that_they_lack_in_either_table(name: str) -> None:
+    model = Word2Vec(topics(), **SMALL)
+    owner = model.wv if name == "vectors" else model
+    setattr(owner, name, getattr(owner, name)[:18])
+    with pytest.raises(ArgumentError, match=r"\(18, 8\): should be \(24, 8\), .*; add words with build_vocab"):
+        model.train(topics(), total_examples=300, epochs=1)
+    model.build_vocab([["new"]] * 5, update=True)
+    model.train(topics(), total_examples=300, epochs=1)
+    assert model.wv.vectors.shape == model.syn1neg.shape == (25, 8)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
