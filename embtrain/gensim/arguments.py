@@ -17,6 +17,7 @@ import numpy as np
 from embtrain import experiment
 from embtrain.common import machine, shipped
 from embtrain.common.config import Layer, as_sets, from_set, read_yaml
+from embtrain.common.config.layers import printable
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import TextConfig
 from embtrain.experiment import Settings
@@ -30,6 +31,7 @@ SUBWORD_KEYS = {"min_n": "model.subword.min_n", "max_n": "model.subword.max_n", 
 CALL_KEYS = {"start_alpha": "train.lr", "end_alpha": "train.min_lr"}
 MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
+_NUMBERS = int, float, np.integer, np.floating, np.bool_
 # No held-out text, scores or checkpoints; a log line per epoch, because each one evaluates a block again.
 _FIXED: dict[str, Any] = {"text.valid": 0, "text.test": 0, "text.max_sequence": MAX_LINE, "evaluate.benchmarks": [],
                           "evaluate.neighbours": [], "evaluate.heldout_pairs": 0, "train.log_every": 2**40}
@@ -108,15 +110,17 @@ def _resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets
     flag_names = {"--negatives": "negatives"}
     lines = []
     for name, value in arguments.items():
+        if not isinstance(value, str):
+            check_number(name, value)
         try:
             (line,) = as_sets({(KEYS | SUBWORD_KEYS | CALL_KEYS)[name]: value})
         except UsageError as error:
             raise UsageError(f"{name}: {error.args[0]}") from error
         lines.append(line)
-        flag_names[f"--set {line}"] = f"{name}={line.partition('=')[2]}"
+        flag_names[f"--set {printable(line)}"] = f"{name}={printable(line.partition('=')[2])}"
     for line in sets:
         lines.append(line)
-        flag_names[f"--set {line}"] = f"sets: {line}"
+        flag_names[f"--set {printable(line)}"] = f"sets: {printable(line)}"
     settings = experiment.resolve(negatives, "skipgram" if sg else "cbow", "sentences",
                                   sets=[*as_sets(_FIXED), *lines], seed=seed, threads=threads, flag_names=flag_names)
     subword = getattr(settings.model, "subword", None)
@@ -125,6 +129,13 @@ def _resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets
         raise ArgumentError("sets: model.subword: is set by arguments alone; use FastText with min_n, max_n and "
                             "bucket, whose vectors are means")
     return settings
+
+
+def set_by_user(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that replace values of the strategy. gensim refuses negative=0 when it trains."""
+    is_zero = isinstance(given["negative"], _NUMBERS) and given["negative"] == 0
+    names = ["ns_exponent"] if is_zero else ["negative", "ns_exponent"]
+    return {name: given[name] for name in names if given[name] is not None}
 
 
 def strategy_values(settings: Settings) -> dict[str, Any]:
@@ -141,15 +152,28 @@ def check_algorithm(sg: int, hs: int, cbow_mean: int) -> None:
         raise ArgumentError(f"hs={hs}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
 
 
+def check_number(name: str, value: object) -> None:
+    """Raise ArgumentError for a value that is not a number of Python or NumPy, or larger than float64 holds."""
+    if not isinstance(value, _NUMBERS):
+        raise ArgumentError(f"{name}={value!r:.60}: should be a number, got a {type(value).__name__}")
+    try:
+        float(value)
+    except OverflowError as error:
+        raise ArgumentError(f"{name}={hex(int(value)):.20}...: should be a number that float64 holds") from error
+
+
 def sample_threshold(sample: Any, total: int) -> Any:
     """Return text.sample for gensim's `sample`. At 1 or more that is a count, to be divided by `total` tokens.
 
-    None: 0, no subsampling. Values that are not finite numbers are returned unchanged, for `resolve` to refuse.
+    None: 0, no subsampling. NaN and negative numbers are returned unchanged, for `resolve` to refuse. ArgumentError for
+    texts, which gensim does not convert, other values that are not numbers, and numbers that are too large.
     """
-    sample = sample or 0
-    if isinstance(sample, str) or not 1 <= sample < math.inf:
-        return sample
-    return min(1.0, int(sample * (3 + 5 ** .5) / 2) / max(total, 1))
+    if sample is None:
+        return 0
+    check_number("sample", sample)
+    if math.isinf(count := float(sample) * (3 + 5 ** .5) / 2):
+        raise ArgumentError(f"sample={sample!r}: should be a finite number, at most 1e300; set 0 for no subsampling")
+    return min(1.0, int(count) / max(total, 1)) if sample >= 1 else sample or 0
 
 
 def n_threads(workers: int, n_jobs: int | None = None) -> int:

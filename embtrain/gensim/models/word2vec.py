@@ -92,8 +92,7 @@ class Word2Vec(GensimWord2Vec):
         resolved = arguments.resolve(self._strategy, given["sg"], {
             **chosen, **self._subwords, "shrink_windows": bool(given["shrink_windows"]),
             "sample": arguments.sample_threshold(given["sample"], 1),
-            **{name: given[name] for name in ("negative", "ns_exponent") if given[name] is not None
-               and (given[name] or name != "negative")}}, self.sets, 1, 1)
+            **arguments.set_by_user(given)}, self.sets, 1, 1)
         own = arguments.strategy_values(resolved)
         self._own = {name: value for name, value in own.items() if given[name] is None}
         return {**{name: given[name] for name in _SHARED}, "hs": 0, "ns_exponent": own["ns_exponent"],

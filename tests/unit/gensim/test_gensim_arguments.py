@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,25 @@ def test_an_argument_that_cannot_work_has_the_type_of_gensim(keys: dict[str, Any
     assert isinstance(caught.value, UsageError) and str(caught.value).startswith(name)
 
 
+@looped("name", ["sample", "alpha", "min_alpha", "window", "negative", "ns_exponent"])
+@looped("value", [[], [1], {}, 1 + 0j, b"1", np.array(0.5), np.array([1, 2]), Fraction(1, 2), object(), 10**400,
+                  -10**400, 10**5000, float("inf"), float("nan")])
+def test_a_value_that_is_not_a_number_is_one_line_with_its_argument(name: str, value: Any) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        Word2Vec(**{**SMALL, name: value})
+    assert str(caught.value).startswith(f"{name}=") and "\n" not in str(caught.value)
+
+
+@looped("sample", ["1e-3", "", 1e308, np.float64(1e308), -1e308])
+def test_a_sample_that_gensim_cannot_use_is_refused(sample: Any) -> None:
+    model = Word2Vec(SENTENCES, **SMALL)
+    model.sample = sample
+    for call in (lambda: model.train(SENTENCES, total_examples=40, epochs=1),
+                 lambda: Word2Vec(**{**SMALL, "sample": sample})):
+        with pytest.raises(ArgumentError, match=r"^sample="):
+            call()
+
+
 @looped("keys, kind, message", [
     ({"end_alpha": 0.5}, ArgumentError, "end_alpha=0.5: train.min_lr: 0.5: is above train.lr: 0.025, "),
     ({"start_alpha": 1e-6}, ArgumentError, "min_alpha=0.0001: train.min_lr: 0.0001: is above train.lr: 1e-06, "),
@@ -235,7 +255,7 @@ def test_a_missing_model_is_a_file_that_is_not_found(tmp_path: Path) -> None:
 
 
 def test_a_sample_of_none_is_no_subsampling(tmp_path: Path) -> None:
-    model, zero = (Word2Vec(SENTENCES, **{**SMALL, "sample": sample}) for sample in (None, 0))
-    assert np.array_equal(model.wv.vectors, zero.wv.vectors)
+    model, *zeros = (Word2Vec(SENTENCES, **{**SMALL, "sample": sample}) for sample in (None, 0, False, np.float32(0)))
+    assert all(np.array_equal(model.wv.vectors, zero.wv.vectors) for zero in zeros)
     model.save(tmp_path / "model")
     assert Word2Vec.load(tmp_path / "model").sample is None
