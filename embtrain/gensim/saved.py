@@ -32,6 +32,7 @@ from embtrain.train.state import serialize
 _log = logging.getLogger("embtrain")
 FORMAT = 1
 _PICKLE = b"\x80"  # first byte of a pickle; of a safetensors file, it can be part of a length before the header
+_NOT_JSON = RecursionError, TypeError, ValueError  # nested too deeply; a key that is a tuple; a long integer, a cycle
 _REMEDY = "give a file that `save` of embtrain's Word2Vec or FastText wrote"
 
 
@@ -56,11 +57,16 @@ def write(path: str | os.PathLike, model: SavedModel) -> None:
     for word in words:
         if type(word) not in (str, int):
             raise UsageError(f"save: the word {word!r:.60}: only strings and integers can be saved; train on strings")
+    for name, value in model.arguments.items():
+        try:
+            _to_json(value)
+        except _NOT_JSON as error:
+            raise UsageError(f"save: {name}: JSON cannot store it: {error}; set a number or text") from error
     tree = {"format": FORMAT, "words": words, **{key: getattr(model, key) for key in ("kind", "arguments", "state")}}
     try:
-        content = json.dumps(tree, default=_plain).encode()
-    except (RecursionError, ValueError) as error:
-        raise UsageError("save: an argument contains itself, or is nested too deeply; set a number or text") from error
+        content = _to_json(tree).encode()
+    except _NOT_JSON as error:
+        raise UsageError(f"save: words: JSON cannot store them: {error}; train on strings") from error
     arrays: dict[str, np.ndarray] = {
         "model": np.frombuffer(content, np.uint8), "counts": model.counts.astype(np.int64)}
     for name, table in (("vectors", model.vectors), ("contexts", model.contexts), ("ngrams", model.ngrams)):
@@ -119,13 +125,14 @@ def plain_attributes(model: object, rebuilt: Collection[str]) -> dict[str, Any]:
     """
     state = {name: value for name, value in vars(model).items() if name not in rebuilt}
     for name, value in list(state.items()):
+        reason = ""
         try:
-            is_plain = _is_plain(value)
-        except RecursionError:  # contains itself, or is nested too deeply for JSON
-            is_plain = False
+            is_plain = _is_plain(value) and bool(_to_json(value))
+        except _NOT_JSON as error:
+            is_plain, reason = False, f": {error}"
         if not is_plain:
-            _log.warning("save: %s: a %s is not saved; set numbers, text, or lists and dicts of these", name,
-                         type(value).__name__)
+            _log.warning("save: %s: a %s is not saved%s; set numbers, text, or lists and dicts of these", name,
+                         type(value).__name__, reason)
             del state[name]
     return state
 
@@ -138,6 +145,10 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, np.generic):
         value = value.item()
     return value is None or isinstance(value, (str, int, float, Layer))
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, default=_plain)
 
 
 def _plain(value: Any) -> Any:

@@ -53,16 +53,17 @@ def nested(depth: int | None) -> list[Any]:
     return value
 
 
-@looped("value", [nested(None), nested(100_000), {"a": nested(None)}, np.longdouble(1.5), np.datetime64("2020-01-01")])
+@looped("value", [nested(None), nested(100_000), {"a": nested(None)}, np.longdouble(1.5), np.datetime64("2020-01-01"),
+                  {(1, 2): 3}, {np.int64(1): 3}, 10**5000, [10**5000]])
 def test_a_value_that_json_lacks_is_left_out_as_an_attribute_and_refused_as_an_argument(
         value: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = Word2Vec(**SMALL)
     model.tag, model.number = value, np.float32(0.5)
     model.save(tmp_path / "model")
-    assert f"save: tag: a {type(value).__name__} is not saved; " in caplog.text
+    assert f"save: tag: a {type(value).__name__} is not saved" in caplog.text
     loaded = Word2Vec.load(tmp_path / "model")
     assert not hasattr(loaded, "tag") and loaded.number == 0.5
-    with pytest.raises(UsageError, match=r"^save: .*; set a number or text$"):
+    with pytest.raises(UsageError, match=r"^save: (?!words).*; set a number or text$"):
         Word2Vec(**SMALL | {"comment": value}).save(tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
