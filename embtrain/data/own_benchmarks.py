@@ -9,8 +9,8 @@ row numbers in front of them are not words; the first two if there are none. The
 names (GOLD_NAMES), else a later one. Of several columns of numbers or labels the header must name one.
 A line that begins with `#` or `%` and a blank is a comment, unless it is a row of the table (`RowFilter`).
 The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
-first line without a number where the others have one is a header, which is skipped with a warning. Without this line,
-the last comment in front of the rows that names columns is the header.
+first line without a number where the others have one is a header, which is skipped with a warning. A comment in front
+of it that names columns is the header instead, unless this line names columns too (`RowShape.find_header`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from embtrain.data.catalogue.recipe_file import UNVERIFIED, RecipeFile
 from embtrain.data.formats.table_rows import (
     GOLD_NAMES,
     LABELS,
+    MAX_COMMENTS,
     SEPARATORS,
     RowFilter,
+    RowShape,
     is_number,
     named_words,
     plain_name,
     split_columns,
     split_fields,
-    split_title,
 )
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import is_comment, read_nonblank_lines
@@ -144,17 +145,11 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
 
 def _find_title(comments: Sequence[str], rows: Sequence[Sequence[str]], delimiter: Delimiter,
                 kinds: Mapping[str, Callable[[str], bool]]) -> list[str] | None:
-    """Find the last comment that names the columns of the words, of scores or of labels; None if there is none.
-
-    The first row must have a number or label in every column of them; else it is the header.
-    """
-    def is_gold(text: str) -> bool:
-        return any(fits(text) for fits in kinds.values())
-
+    """Find the comment that is the header and names columns; None if there is none."""
     gold = [i for i in range(len(rows[0])) if any(_mostly(fits, rows, i) for fits in kinds.values())]
-    titles = (split_title(text, delimiter, len(rows[0])) for text in reversed(comments))
-    return next((title for title in titles if title and all(is_gold(rows[0][i]) > is_gold(title[i]) for i in gold) and (
-        named_words(title) or any(plain_name(title[i]) in GOLD_NAMES for i in gold))), None)
+    shape = RowShape(delimiter, len(rows[0]), gold, lambda text: any(fits(text) for fits in kinds.values()))
+    header = shape.find_header(comments, rows[0])
+    return header[1] if header and shape.names_columns(header[1]) else None
 
 
 def _find_text(rows: Sequence[Sequence[str]], kinds: Mapping[str, Callable[[str], bool]]) -> list[tuple[int, int]]:
@@ -208,8 +203,8 @@ def _report_comments(path: Path, form: GoldFormat) -> None:
 
 
 def _sample(path: Path) -> list[str]:
-    """Read MAX_SAMPLE_LINES lines, neither blank nor comments, and as many comments in front of them."""
-    comments, rows = deque[str](maxlen=MAX_SAMPLE_LINES), list[str]()
+    """Read MAX_SAMPLE_LINES lines, neither blank nor comments, and the last MAX_COMMENTS comments in front of them."""
+    comments, rows = deque[str](maxlen=MAX_COMMENTS), list[str]()
     for source in itertools.islice(sources([path], lambda name: True), 1):
         for _, text in read_nonblank_lines(source, 1 << 16, _HINT):
             if not is_comment(text):

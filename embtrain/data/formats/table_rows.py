@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from embtrain.data.catalogue.benchmark import Delimiter, GoldFormat
 from embtrain.data.storage.lines import Comments, is_comment
 
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
 LABELS = ("True", "False")
+MAX_COMMENTS = 50              # comments in front of the rows among which the header is searched
 GOLD_NAMES = frozenset((       # names of the column of scores or labels, without case, blanks and punctuation
     "score", "scores", "similarity", "sim", "relatedness", "rating", "ratings", "grade", "grades", "gold", "goldscore",
     "label", "labels", "mean", "average", "human", "humanmean", "humanscore", "meanscore", "avgscore", "averagescore",
@@ -47,14 +50,6 @@ def split_columns(text: str, delimiter: Delimiter, n: int) -> list[str]:
     return fields[:n] if delimiter == "tab" and not any(fields[n:]) else fields
 
 
-def split_title(text: str, delimiter: Delimiter, n: int) -> list[str]:
-    """Split a comment into n fields, without its mark or with it as the first; empty if neither has n."""
-    for line in (*text.split(maxsplit=1)[1:], text):
-        if len(fields := split_columns(line, delimiter, n)) == n:
-            return fields
-    return []
-
-
 def plain_name(title: str) -> str:
     """Return the name of a column without case, blanks and punctuation."""
     return re.sub(r"[\W_]", "", title.lower())
@@ -66,55 +61,79 @@ def named_words(titles: Sequence[str]) -> list[tuple[int, int]]:
     return [(plain.index(a), plain.index(b)) for a, b in WORD_NAMES if plain.count(a) == plain.count(b) == 1]
 
 
+@dataclass(frozen=True)
+class RowShape:
+    """The shape of a row: n fields, with a number or label in the columns `gold`."""
+
+    delimiter: Delimiter
+    n: int
+    gold: Sequence[int]
+    is_gold: Callable[[str], bool]      # whether a field is a number or label
+
+    def is_row(self, fields: Sequence[str]) -> bool:
+        """Return whether a line has this shape; without columns of numbers it must not name columns."""
+        return len(fields) == self.n and (all(self.is_gold(fields[i]) for i in self.gold) if self.gold
+                                          else not self.names_columns(fields))
+
+    def names_columns(self, fields: Sequence[str]) -> bool:
+        """Return whether a line names the columns of the words, or one of numbers or labels."""
+        return bool(named_words(fields)) or any(plain_name(fields[i]) in GOLD_NAMES
+                                                for i in self.gold if i < len(fields))
+
+    def find_header(self, comments: Sequence[str], first: Sequence[str]) -> tuple[int, list[str]] | None:
+        """Find the comment that is the header: its index and fields; None if it is the first other line.
+
+        It must have all columns, and no number or label where a row has one. Comments that name columns have
+        precedence, then later ones. first: fields of the first other line. If it is not a row, a comment is the header
+        only if the comment names columns and this line does not.
+        """
+        titles = [(i, title) for i, text in enumerate(comments) if (title := self._split_title(text))]
+        named = [(i, title) for i, title in titles if self.names_columns(title)]
+        if self.is_row(first) or (named and not self.names_columns(first)):
+            return next(reversed(named or titles), None)
+        return None
+
+    def _split_title(self, text: str) -> list[str]:
+        """Split a comment into n fields, without its mark or with it as the first; empty if it cannot be a header."""
+        for line in (*text.split(maxsplit=1)[1:], text):
+            if len(fields := split_columns(line, self.delimiter, self.n)) == self.n:
+                return [] if any(self.is_gold(fields[i]) for i in self.gold) else fields
+        return []
+
+
 class RowFilter:
     """Separates the rows of a table from its header and comments, line after line.
 
     A line with a comment mark is a comment in front of the header. After it, or without a header, it is a row if it has
-    all columns, and a number or label where it should have one; without this column, words between blanks are never a
-    row. The header is one line: the first other line, or, if this line is a row, the last comment in front of it that
-    has all columns. A first line without a number or label is a row if that comment names columns and the line does
-    not; without a column of them, if the line does not.
+    the shape of one; without a column of numbers or labels, words between blanks are never a row. The header is the
+    first other line, or one of the MAX_COMMENTS comments in front of it (`RowShape.find_header`).
     """
 
     def __init__(self, form: GoldFormat, is_label: Callable[[str], bool] = LABELS.__contains__) -> None:
-        self.form, self.comments = form, Comments()
-        self._is_gold = lambda text: is_number(text) or is_label(text)
-        self._gold = [i for i, name in enumerate(form.columns) if name in ("score", "label")]
-        self._needs_header, self._title = form.header, ""   # title: place of a comment that can be the header
-        self._is_named = False                              # whether that comment names columns
+        gold = [i for i, name in enumerate(form.columns) if name in ("score", "label")]
+        self.comments = Comments()
+        self._shape = RowShape(form.delimiter, len(form.columns), gold, lambda text: is_number(text) or is_label(text))
+        self._can_have_mark = bool(gold) or form.delimiter != "space"
+        self._needs_header = form.header
+        self._above = deque[tuple[str, str]]()          # place and text of comments that can be the header
 
     def read(self, text: str, place: str) -> list[str] | None:
         """Return the fields of a row; None for a comment or the header. place: FILE:LINE, for the comments."""
-        fields = split_columns(text, self.form.delimiter, len(self.form.columns))
-        if is_comment(text) and (self._needs_header or not self._is_row(fields)):
-            if self._needs_header and self._is_title(text):
-                place, self._title = self._title, place
-                self._is_named = not self._gold or self._names_columns(self._title_fields(text))
-            if place:
+        fields = split_columns(text, self._shape.delimiter, self._shape.n)
+        if is_comment(text):
+            if self._needs_header:
+                self._above.append((place, text))
+                if len(self._above) > MAX_COMMENTS:
+                    self.comments.add(self._above.popleft()[0])
+                return None
+            if not (self._can_have_mark and self._shape.is_row(fields)):
                 self.comments.add(place)
-            return None
+                return None
         if not self._needs_header:
             return fields
         self._needs_header = False
-        if self._title and (self._is_row(fields) or (self._is_named and not self._names_columns(fields))):
-            return fields
-        if self._title:
-            self.comments.add(self._title)
-        return None
-
-    def _is_row(self, fields: Sequence[str]) -> bool:
-        return len(fields) == len(self.form.columns) and all(self._is_gold(fields[i]) for i in self._gold) and (
-            bool(self._gold) or self.form.delimiter != "space")
-
-    def _is_title(self, text: str) -> bool:
-        fields = self._title_fields(text)
-        return bool(fields) and not any(self._is_gold(fields[i]) for i in self._gold)
-
-    def _title_fields(self, text: str) -> list[str]:
-        return split_title(text, self.form.delimiter, len(self.form.columns))
-
-    def _names_columns(self, fields: Sequence[str]) -> bool:
-        """Return whether a line has names of columns: those of the recipe, of two words, of scores or of labels."""
-        plain = list(map(plain_name, fields))
-        return plain == list(map(plain_name, self.form.columns)) or bool(named_words(fields)) or any(
-            i < len(plain) and plain[i] in GOLD_NAMES for i in self._gold)
+        header = self._shape.find_header([text for _, text in self._above], fields)
+        for i, (comment, _) in enumerate(self._above):
+            if header is None or i != header[0]:
+                self.comments.add(comment)
+        return fields if header else None

@@ -362,6 +362,29 @@ def test_a_header_with_a_comment_mark_is_read_as_one_without(
         assert "2 lines begin with a comment mark" in caplog.text
 
 
+@pytest.mark.parametrize("between", ["\t", " ", ","])
+@pytest.mark.parametrize("head", [["# child", "parent"], ["# hypernym", "hyponym"], ["% hypernym", "hyponym"],
+                                  ["# hypernym", "hyponym\n# my pairs"]])
+def test_the_first_pair_behind_a_commented_header_is_a_row(place: Path, tmp_path: Path, head: list[str], between: str
+                                                           ) -> None:
+    """Between blanks, the first pair was lost as the header."""
+    own, pairs = tmp_path / "own.txt", [("beagle", "dog"), ("robin", "bird"), ("cat", "animal")]
+    own.write_text("\n".join(map(between.join, pairs)))
+    plain = experiment.evaluate(place / "kinds", [str(own)])
+    ordered = [pair[::-1] if "hypernym" in head[0] else pair for pair in pairs]
+    own.write_text("\n".join([between.join(head), *map(between.join, ordered)]))
+    assert experiment.evaluate(place / "kinds", [str(own)]) == plain and "3 of 3 pairs" in plain[0].note
+    own.write_text("\n".join([between.join(head), between.join(["child", "parent"]), *map(between.join, pairs)]))
+    assert experiment.evaluate(place / "kinds", [str(own)]) == plain
+
+
+def test_a_first_row_without_a_number_behind_a_commented_header_is_reported(words: Path, tmp_path: Path) -> None:
+    """Both lines were read as headers, and the row was not reported."""
+    (tmp_path / "own.txt").write_text("# word1 word2 score\nking queen n/a\nman woman 8\nred blue 6\n")
+    with pytest.raises(DataError, match=r"own\.txt:2: score should be a number, got 'n/a'"):
+        experiment.evaluate(words, [str(tmp_path / "own.txt")])
+
+
 @pytest.mark.parametrize(("comment", "lines", "want"), [
     ("# hypernym hyponym", ["a b", "c d"], (("word2", "word1"), True)),
     ("# score of pairs", ["a b 1", "c d 2"], (("word1", "word2", "score"), False)),
