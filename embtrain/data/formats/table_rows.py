@@ -76,9 +76,12 @@ class RowShape:
                                           else not self.names_columns(fields))
 
     def names_columns(self, fields: Sequence[str]) -> bool:
-        """Return whether a line names the columns of the words, or one of numbers or labels."""
-        return bool(named_words(fields)) or any(plain_name(fields[i]) in GOLD_NAMES
-                                                for i in self.gold if i < len(fields))
+        """Return whether a line names a column of `gold`, or both columns of the words outside of `gold`.
+
+        In a table of two columns, words can also be numbers, as ids are.
+        """
+        return any(plain_name(fields[i]) in GOLD_NAMES for i in self.gold if i < len(fields)) or any(
+            self.n == 2 or words.isdisjoint(self.gold) for words in map(set, named_words(fields)))
 
     def find_header(self, comments: Sequence[str], first: Sequence[str]) -> tuple[int, list[str]] | None:
         """Find the comment that is the header: its index and fields; None if it is the first other line.
@@ -87,15 +90,19 @@ class RowShape:
         precedence, then later ones. first: fields of the first other line. If it is not a row, a comment is the header
         only if the comment names columns and this line does not.
         """
-        titles = [(i, title) for i, text in enumerate(comments) if (title := self._split_title(text))]
+        titles = [(i, title) for i, text in enumerate(comments) if (title := self._split_title(text, first))]
         named = [(i, title) for i, title in titles if self.names_columns(title)]
         if self.is_row(first) or (named and not self.names_columns(first)):
             return next(reversed(named or titles), None)
         return None
 
-    def _split_title(self, text: str) -> list[str]:
-        """Split a comment into n fields, without its mark or with it as the first; empty if it cannot be a header."""
-        for line in (*text.split(maxsplit=1)[1:], text):
+    def _split_title(self, text: str, first: Sequence[str]) -> list[str]:
+        """Split a comment into n fields, without its mark or with it as the first; empty if it cannot be a header.
+
+        Between blanks, the mark names a column only if this contains numbers, as `#` is the sign of a number.
+        """
+        is_field = self.delimiter != "space" or is_number(first[0])
+        for line in (*text.split(maxsplit=1)[1:], *[text] * is_field):
             if len(fields := split_columns(line, self.delimiter, self.n)) == self.n:
                 return [] if any(self.is_gold(fields[i]) for i in self.gold) else fields
         return []

@@ -362,6 +362,32 @@ def test_a_header_with_a_comment_mark_is_read_as_one_without(
         assert "2 lines begin with a comment mark" in caplog.text
 
 
+@pytest.mark.parametrize("comment", ["word1 word2", "hypernym hyponym", "child of parent", "target: source",
+                                     "word2 and word1", "parent - child", "score parent child"])
+def test_a_comment_that_names_other_columns_than_those_of_words_is_no_header(
+        words: Path, place: Path, tmp_path: Path, comment: str) -> None:
+    """A column of numbers was read as words, or the table was refused."""
+    own = tmp_path / "own.txt"
+    for run, rows in ((words, GOLD), (place / "kinds", [("beagle", "dog", 1), ("robin", "dog", 0)]),
+                      (place / "kinds", [("beagle", "dog", "x"), ("robin", "bird", "y")])):
+        if isinstance(rows[0][2], str) and len(comment.split()) > 2:
+            continue                                          # three names of three columns of text
+        own.write_text("\n".join(" ".join(map(str, row)) for row in rows))
+        plain = experiment.evaluate(run, [str(own)])
+        own.write_text(f"# {comment}\n{own.read_text()}")
+        assert experiment.evaluate(run, [str(own)]) == plain
+
+
+@pytest.mark.parametrize(("comment", "row", "words"), [
+    ("# word2 word1 score", "7 a b .5", (2, 1)), ("# hypernym hyponym", "7 a b", (2, 1)),
+    ("# hypernym hyponym", "3 4", (1, 0)), ("# hypernym hyponym label", "3 4 True", (1, 0)),
+    ("# hypernym hyponym", "3 4 True", (0, 1)), ("#\tword2\tword1\tscore", "x\ta\tb\t.5", (2, 1))])
+def test_a_comment_names_words_of_numbers_and_its_mark_a_column_of_numbers(
+        tmp_path: Path, comment: str, row: str, words: tuple[int, int]) -> None:
+    form = own_benchmarks.detect_layout([comment, row, row], tmp_path / "own.txt")
+    assert tuple(form.positions("word1", "word2")) == words
+
+
 @pytest.mark.parametrize("between", ["\t", " ", ","])
 @pytest.mark.parametrize("head", [["# child", "parent"], ["# hypernym", "hyponym"], ["% hypernym", "hyponym"],
                                   ["# hypernym", "hyponym\n# my pairs"]])
