@@ -8,9 +8,10 @@ The words are the two columns that the header names (WORD_NAMES), else the first
 row numbers in front of them are not words; the first two if there are none. The score is the column that the header
 names (GOLD_NAMES), else a later one. Of several columns of numbers or labels the header must name one.
 A line that begins with `#` or `%` and a blank is a comment, unless it is a row of the table (`RowFilter`).
-The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
-first line without a number where the others have one is a header, which is skipped with a warning. A comment in front
-of it that names columns is the header instead, unless this line names columns too (`RowShape.find_header`).
+The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields,
+empty ones at the end of a line left out where they are surplus. A first line without a number where the others have one
+is a header, which is skipped with a warning. A comment in front of it that names columns is the header instead, unless
+this line names columns too (`RowShape.find_header`).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from embtrain.data.formats.table_rows import (
     SEPARATORS,
     RowFilter,
     RowShape,
+    column_counts,
     is_number,
     named_words,
     plain_name,
     split_columns,
-    split_fields,
 )
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import is_comment, read_nonblank_lines
@@ -217,10 +218,10 @@ def _sample(path: Path) -> list[str]:
 
 
 def _delimiter(sample: Sequence[str]) -> tuple[Delimiter, int]:
-    """Return the delimiter, and the number of fields of most lines."""
+    """Return the delimiter, and the number of columns that most lines can have, the smallest of several."""
     best: tuple[int, Delimiter, int] = (0, "tab", 1)
     for delimiter in SEPARATORS:
-        n, times = Counter(len(split_fields(text, delimiter)) for text in sample).most_common(1)[0]
+        n, times = Counter(n for text in sample for n in column_counts(text, delimiter)).most_common(1)[0]
         if n > 1 and times > best[0]:
             best = times, delimiter, n
     return best[1], best[2]

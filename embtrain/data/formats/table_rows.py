@@ -45,9 +45,19 @@ def split_fields(text: str, delimiter: Delimiter) -> list[str]:
 
 
 def split_columns(text: str, delimiter: Delimiter, n: int) -> list[str]:
-    """Split a line of n columns into fields, without the empty ones that TABs at its end add to the n."""
+    """Split a line of n columns into fields, without the empty ones at its end that exceed the n."""
     fields = split_fields(text, delimiter)
-    return fields[:n] if delimiter == "tab" and not any(fields[n:]) else fields
+    return fields if any(fields[n:]) else fields[:n]
+
+
+def column_counts(text: str, delimiter: Delimiter) -> range:
+    """Return the numbers of columns that a line can have: with all empty fields at its end, or without some of them.
+
+    It has two or more if it contains the delimiter.
+    """
+    fields = split_fields(text, delimiter)
+    filled = max((i for i, field in enumerate(fields, 1) if field), default=0)
+    return range(max(filled, min(len(fields), 2)), len(fields) + 1)
 
 
 def plain_name(title: str) -> str:

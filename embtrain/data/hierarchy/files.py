@@ -1,8 +1,8 @@
 """Reads files of pairs of a hyponym and its hypernym, and hierarchies with their own split as published by Ganea et al.
 (2018).
 
-A pair is a line with a TAB, a comma or a semicolon between the names; with the last two a name may be quoted. A first
-line of column names is skipped with a warning.
+A pair is a line with a TAB, a comma or a semicolon between the names; with the last two a name may be quoted. Empty
+fields at its end are ignored. A first line of column names, with a comment mark or without, is skipped with a warning.
 
     NAME.vocab                            id, TAB, concept; ids 0, 1, ...
     NAME.train_Npercent                   hypernym, TAB, hyponym (ids): the direct pairs, and N % of the implied ones
@@ -25,7 +25,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.catalogue.benchmark import Delimiter
-from embtrain.data.formats.table_rows import WORD_NAMES, split_fields
+from embtrain.data.formats.table_rows import WORD_NAMES, column_counts, plain_name, split_columns
 from embtrain.data.own_benchmarks import MAX_SAMPLE_LINES
 from embtrain.data.storage.containers import PACKED, sources
 from embtrain.data.storage.lines import read_nonblank_lines
@@ -74,7 +74,7 @@ def read_table(path: Path) -> RawHierarchy:
     delimiter = _delimiter([line for _, line in itertools.islice(lines(path), MAX_SAMPLE_LINES)])
     first = 0                                                     # number of the line of the first pair
     for number, line in lines(path):
-        fields = split_fields(line, delimiter)
+        fields = split_columns(line, delimiter, 2)
         if len(fields) != 2 or not all(fields):
             raise DataError(f"{path}:{number}: {_not_a_pair(line, delimiter)}")
         if fields[0] == fields[1]:
@@ -84,7 +84,7 @@ def read_table(path: Path) -> RawHierarchy:
         pairs.append((u, v))
     if len(pairs) > 1 and not any({0, 1} & set(pair) for pair in pairs[1:]):
         names = tuple(itertools.islice(ids, 2))
-        left, right = (name.lower() for name in names)
+        left, right = map(plain_name, names)
         if left in UPPER_COLUMNS and right in LOWER_COLUMNS:
             raise DataError(f"{path}:{first}: the columns are {left} and {right}; put the {right} into the first one")
         if left in LOWER_COLUMNS and right in UPPER_COLUMNS:
@@ -101,7 +101,7 @@ def read_table(path: Path) -> RawHierarchy:
 
 def _not_a_pair(line: str, delimiter: Delimiter) -> str:
     """Say what a line should be, and which columns to keep if it has more than two."""
-    n_fields = {mark: len(split_fields(line, mark)) for mark in dict.fromkeys((delimiter, *MARKS))}
+    n_fields = {mark: column_counts(line, mark)[0] for mark in dict.fromkeys((delimiter, *MARKS))}
     if delimiter == "tab" and n_fields["tab"] < 2:                # no line has a TAB, and none has two other columns
         delimiter = max(n_fields, key=n_fields.__getitem__)
     mark, n = "TAB" if delimiter == "tab" else delimiter, n_fields[delimiter]
@@ -110,10 +110,10 @@ def _not_a_pair(line: str, delimiter: Delimiter) -> str:
 
 
 def _delimiter(sample: Sequence[str]) -> Delimiter:
-    """Return the delimiter of a file of pairs: a TAB if a line has one, else the one that cuts most lines in two."""
-    if any("\t" in line for line in sample):
+    """Return the delimiter of a file of pairs: a TAB if a line has one inside, else what cuts most lines in two."""
+    if any("\t" in line.strip() for line in sample):
         return "tab"
-    n_pairs = {mark: sum(len(split_fields(line, mark)) == 2 for line in sample) for mark in MARKS}
+    n_pairs = {mark: sum(len(split_columns(line, mark, 2)) == 2 for line in sample) for mark in MARKS}
     best = max(MARKS, key=n_pairs.__getitem__)
     return best if n_pairs[best] else "tab"
 

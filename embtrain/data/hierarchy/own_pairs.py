@@ -19,7 +19,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data import own_benchmarks
-from embtrain.data.formats.table_rows import RowFilter, is_number
+from embtrain.data.formats.table_rows import RowFilter, is_number, plain_name
 from embtrain.data.hierarchy.files import LOWER_COLUMNS, UPPER_COLUMNS
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.storage.containers import sources
@@ -98,7 +98,7 @@ def _is_header(u: str, v: str, place: str, index: dict[str, int], senses: Senses
 
     DataError if the column of hypernyms is the first.
     """
-    left, right = u.lower(), v.lower()
+    left, right = plain_name(u), plain_name(v)
     are_concepts = any(name in index or senses.concepts_of(name) for name in (u, v))
     if are_concepts or not {left, right} <= LOWER_COLUMNS | UPPER_COLUMNS:
         return False

@@ -2,7 +2,7 @@
 
 Blank lines, the header and comments are skipped: lines with the recipe's prefix, and those with a comment mark that are
 not a row (RowFilter in embtrain/data/formats/table_rows.py). Every other line must have exactly the columns that the
-recipe names.
+recipe names; empty fields after them are ignored.
 """
 
 from __future__ import annotations

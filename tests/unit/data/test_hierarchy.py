@@ -98,7 +98,8 @@ def test_pairs_of_names_packed_or_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "concepts"), [
     ("dog,pet\n", ["dog", "pet"]), ("dog;pet\n", ["dog", "pet"]), ('"dog, big", pet\n', ["dog, big", "pet"]),
-    ("dog, big\tpet; tame\n", ["dog, big", "pet; tame"]), ("a,b;c\nd,e;f\n", ["a", "b;c", "d", "e;f"])])
+    ("dog, big\tpet; tame\n", ["dog, big", "pet; tame"]), ("a,b;c\nd,e;f\n", ["a", "b;c", "d", "e;f"]),
+    ("a\tb\t\t\nc\td\n", ["a", "b", "c", "d"]), ("a,b,\nc,d,\n", ["a", "b", "c", "d"]), ("a;b\t\n", ["a", "b"])])
 def test_csv_and_tab_files_of_pairs(tmp_path: Path, text: str, concepts: list[str]) -> None:
     read = pair_files.read_table(table(tmp_path, text))
     assert read.concepts == concepts and read.pairs.tolist() == [[i, i + 1] for i in range(0, len(concepts), 2)]
@@ -106,6 +107,7 @@ def test_csv_and_tab_files_of_pairs(tmp_path: Path, text: str, concepts: list[st
 
 @pytest.mark.parametrize(("first", "rest", "skipped"), [
     ("Hyponym,Hypernym", "dog,pet\ncat,pet\n", True), ("child\tparent", "dog\tpet\ncat\tpet\n", True),
+    ("# child\tparent", "dog\tpet\ncat\tpet\n", True),
     ("child,parent", "parent,relative\n", False), ("dog,pet", "oak,tree\n", False), ("child,parent", "", False)])
 def test_line_of_column_names_is_skipped_with_a_warning(
     tmp_path: Path, first: str, rest: str, skipped: bool
@@ -129,7 +131,9 @@ def test_line_of_column_names_is_skipped_with_a_warning(
     ("a;b\na,b,c\n", 2, "a semicolon and its hypernym, got 'a,b,c'"),
     ("a,b,c\n", 1, "a comma and its hypernym, got 'a,b,c'; keep two of its 3 columns"),
     ("a,b\n\"c,d\n", 2, "a comma and its hypernym"),
-    ("parent,child\na,b\n", 1, "the columns are parent and child; put the child into the first one"),
+    *((f"{mark}parent,child\na,b\n", 1, "the columns are parent and child; put the child into the first one")
+      for mark in ("", "# ")),
+    ("a\tb\tc\t\n", 1, "keep two of its 3 columns"),
 ])
 def test_line_that_is_not_a_pair_is_named(tmp_path: Path, text: str | bytes, line: int | None, says: str) -> None:
     with pytest.raises(DataError) as caught:

@@ -166,20 +166,33 @@ def test_empty_cells_at_the_end_of_a_line_are_cells(words: Path, tmp_path: Path)
         assert experiment.evaluate(words, [str(tmp_path / "own.txt")])[0].value == pytest.approx(rho(words))
 
 
-def test_surplus_tabs_at_the_end_of_a_line_are_not_columns(words: Path, place: Path, tmp_path: Path) -> None:
-    """A line with one more TAB than the others was refused by its number of columns."""
+@pytest.mark.parametrize("between", ["\t", ",", ";"])
+def test_surplus_empty_fields_at_the_end_of_a_line_are_not_columns(words: Path, place: Path, tmp_path: Path,
+                                                                   between: str) -> None:
+    """A table was refused if other lines had fewer of them, or with TABs split at blanks."""
+    delimiter, own = {"\t": "tab", ",": "comma", ";": "semicolon"}[between], tmp_path / "own.txt"
     (tmp_path / "mine.yaml").write_text(
-        "kind: similarity\nmetric: spearman\ncopies: [{mirror: own.txt, sha256: unverified}]\n")
-    for run, file, rows in ((words, "mine.yaml", GOLD), (words, "own.txt", GOLD),
-                            (place / "kinds", "own.txt", [("beagle", "dog", 1), ("robin", "dog", 0)])):
-        lines = ["\t".join(map(str, row)) for row in rows]
-        (tmp_path / "own.txt").write_text("\n".join(lines))
+        "kind: similarity\nmetric: spearman\ncopies: [{mirror: own.txt, sha256: unverified}]\n"
+        f"format: {{columns: [word1, word2, score], delimiter: {delimiter}}}\n")
+    kinds, head = [("beagle", "dog", 1), ("robin", "dog", 0), ("cat", "animal", 1)], [("word1", "word2", "score")]
+    for run, file, rows in ((words, "mine.yaml", GOLD), (words, "own.txt", GOLD), (words, "own.txt", head + GOLD),
+                            (place / "kinds", "own.txt", kinds), (place / "kinds", "own.txt", head + kinds)):
+        lines = [between.join(map(str, row)) for row in rows]
+        own.write_text("\n".join(lines))
         plain = experiment.evaluate(run, [str(tmp_path / file)])
-        (tmp_path / "own.txt").write_text("\n".join([lines[0] + "\t", lines[1] + "\t\t ", *lines[2:]]))
-        assert experiment.evaluate(run, [str(tmp_path / file)]) == plain
-    (tmp_path / "own.txt").write_text("".join(f"{a}\t{b}\t{score}\t\tx\n" for a, b, score in GOLD))
+        for longer in (slice(1, 2), slice(1, None), slice(0, -1), slice(0, None)):
+            surplus = {line: between * (1 + i % 2) for i, line in enumerate(lines[longer])}
+            own.write_text("\n".join(line + surplus.get(line, "") for line in lines))
+            assert experiment.evaluate(run, [str(tmp_path / file)]) == plain
+    own.write_text("".join(between.join([a, b, str(score), "", "x\n"]) for a, b, score in GOLD))
     with pytest.raises(DataError, match="should have 3 columns"):
         experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
+
+
+def test_surplus_tabs_split_no_words_at_blanks() -> None:
+    lines = ["new york\tbig apple\t9\t", "red car\tblue car\t3\t", "old man\ttall man\t5"]
+    form = own_benchmarks.detect_layout(lines, Path("x"))
+    assert (form.delimiter, form.columns) == ("tab", ("word1", "word2", "score"))
 
 
 def test_quoted_fields_and_labels_and_analogies(words: Path, tmp_path: Path) -> None:
