@@ -80,9 +80,10 @@ class SamplerQuality:
         source draws for `milliseconds`, and a source may remember its draws.
         """
         bounds = {key: None if x is None else x / m for key, x in self.bounds.items()}
-        milliseconds = self.milliseconds(m)                 # first: the source floors its masses when it draws
-        values = {**error, **self.closeness, **bounds, "negative": self.source.floored_fraction}
-        return Measurement(name, m, milliseconds, **values, note=note)
+        values = {**error, **self.closeness, **bounds}
+        milliseconds = self.milliseconds(m)       # after closeness, as a source may learn from its draws
+        negative = self.source.floored_fraction   # after the draws, as the source checks its masses when it draws
+        return Measurement(name, m, milliseconds, **values, negative=negative, note=note)
 
     def milliseconds(self, m: int) -> float:
         """Milliseconds per query of a draw of m columns; of all scores for an exhaustive source."""
