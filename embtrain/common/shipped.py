@@ -91,8 +91,8 @@ def check_corpus(name: str) -> None:
         raise DataError(f"corpus: {name}: is a broken link; give the path of its target")
     # Compare file names only: paths in one folder share most of their characters.
     known = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
-    known += names("corpora") if path.name == name else []
-    hint = did_you_mean(path.name, known, name.removesuffix(path.name))
+    known += names("corpora") if path.name == str(path) else []
+    hint = did_you_mean(path.name, known, str(path).removesuffix(path.name))  # str(path) has no / at its end
     raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{hint}; "
                     "`embtrain data list` lists the recipes")
 

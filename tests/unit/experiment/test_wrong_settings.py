@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from helpers.runs import cache, no_page  # noqa: F401
 
 from embtrain import cli, experiment
 from embtrain.cli import options
-from embtrain.common import progress
+from embtrain.common import progress, shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.parallel.files import ParallelLayout
 from embtrain.experiment.continuation import continued_settings
@@ -175,6 +176,19 @@ def test_a_missing_corpus_of_a_prediction_is_named(run: experiment.Run, tmp_path
     (tmp_path / "nofiles").touch()
     with pytest.raises(DataError, match=rf"did you mean '{tmp_path}/nofiles'"):
         run.predict("bal", corpus=tmp_path / "nofile")
+
+
+@pytest.mark.parametrize("before", ["", "./", "folder/", "{}/"])
+@pytest.mark.parametrize("after", ["", "/", "/."])
+def test_a_suggested_corpus_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / "folder").mkdir()
+    (tmp_path / "nofiles").touch()
+    (folder / "nofiles").touch()
+    with pytest.raises(DataError) as caught:
+        shipped.check_corpus(before.format(folder) + "nofile" + after)
+    suggested = re.search(r"did you mean '(.*)'\?", str(caught.value))
+    assert suggested and Path(suggested[1]).is_file()
 
 
 def test_a_translation_into_its_own_language_is_refused(tmp_path: Path) -> None:
