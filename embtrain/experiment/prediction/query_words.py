@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, get_args
 
@@ -55,8 +56,8 @@ class QueryWords:
     def split(self, text: str) -> tuple[list[str], list[str]]:
         """Return the words of a query, with its subwords and phrases joined if training joined them, and what it lost.
 
-        A word between blanks that has an id is not split: <unk>, or a phrase. Of the others, those are lost that have
-        letters or digits which are in no word of the tokenizer: a number, or a word longer than token_max.
+        A word between blanks that has an id is not split: <unk>, or a phrase. The others are lost if the tokenizer
+        leaves out some of their letters, digits or symbols: a number, €, or a word longer than token_max.
         """
         if self._sign is not None and self._sign in text:
             text = "".join(join_subwords([text], self._sign))
@@ -64,14 +65,14 @@ class QueryWords:
         for word in text.split():
             parts = [word] if word in self._vocabulary else self._splitter.tokens(word)
             words += parts
-            if _n_letters(word) > sum(map(_n_letters, parts)):
+            if _n_characters(word) > sum(map(_n_characters, parts)):
                 lost.append(word)
         return join_pairs(words, self._phrases), lost
 
 
-def _n_letters(text: str) -> int:
-    """The number of letters and digits."""
-    return sum(map(str.isalnum, text))
+def _n_characters(text: str) -> int:
+    """The number of letters, digits and symbols: all but punctuation, marks and layout characters."""
+    return sum(unicodedata.category(character)[0] in "LNS" for character in text)
 
 
 def _make_splitter(tokenizer: Tokenizer, reader: Reader, settings: Mapping[str, Any]) -> Splitter:

@@ -84,6 +84,12 @@ def test_words_of_a_dump_have_its_lengths(tmp_path: Path) -> None:
     assert split_and_lost(corpus, "alpha a, beta - 7 beta7") == (["alpha", "beta", "beta"], ["a,", "7", "beta7"])
 
 
+@pytest.mark.parametrize("lost", ["€", "🙂", "❤️", "ⓐ", "C++", "a=b"])
+def test_symbols_that_the_tokenizer_leaves_out_are_listed(tmp_path: Path, lost: str) -> None:
+    corpus = read(tmp_path, {"a.txt": "\n".join(PROSE)}, token_min=1)
+    assert split_and_lost(corpus, f"the, — {lost} (of)...")[1] == [lost]
+
+
 def test_the_first_of_several_tokenizers_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     corpus = read(tmp_path, {"a.xml": dump(ARTICLE), "b.txt": "alpha a beta\n"})
     assert corpus.identity["splitting"]["tokenizers"] == ["wiki", "words"]
