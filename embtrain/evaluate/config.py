@@ -9,13 +9,13 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from embtrain.common import shipped
-from embtrain.common.config import Section
+from embtrain.common.config import Section, absolute_path
 
 
 def _with_absolute_paths(names: list[str]) -> list[str]:
     """The names, each once; a path is made absolute, so that a run can be resumed from any folder."""
     return list(dict.fromkeys(
-        os.path.abspath(name) if not shipped.is_benchmark(name) and (os.sep in name or os.path.exists(name)) else name
+        absolute_path(name) if not shipped.is_benchmark(name) and (os.sep in name or os.path.exists(name)) else name
         for name in names))
 
 

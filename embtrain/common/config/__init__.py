@@ -8,7 +8,17 @@ renamed_keys.py  the old names of renamed keys and values, for errors
 """
 
 from embtrain.common.config.layers import KeyPath, Layer, as_sets, describe_value, from_set, read_yaml
-from embtrain.common.config.tree import AbsolutePath, Place, Section, build, dump, flatten, merge
+from embtrain.common.config.tree import (
+    AbsolutePath,
+    FilePath,
+    Place,
+    Section,
+    absolute_path,
+    build,
+    dump,
+    flatten,
+    merge,
+)
 
-__all__ = ["AbsolutePath", "KeyPath", "Layer", "Place", "Section", "as_sets", "build", "describe_value", "dump",
-           "flatten", "from_set", "merge", "read_yaml"]
+__all__ = ["AbsolutePath", "FilePath", "KeyPath", "Layer", "Place", "Section", "absolute_path", "as_sets", "build",
+           "describe_value", "dump", "flatten", "from_set", "merge", "read_yaml"]

@@ -26,8 +26,19 @@ from embtrain.common.errors import UsageError, did_you_mean
 #: Limits of the absolute value of a nonzero setting: float32 can represent their squares.
 SMALLEST, LARGEST = 1e-18, 1e18
 
-#: Path of a file in the settings, made absolute, so that a run can be resumed from any folder.
-AbsolutePath = Annotated[str, AfterValidator(os.path.abspath)]
+
+class FilePath(str):
+    """Absolute path of a file or folder in the settings: of all other values, an export keeps the text."""
+
+    __slots__ = ()
+
+
+def absolute_path(path: str) -> FilePath:
+    """Make a path absolute, so that a run can be resumed from any folder."""
+    return FilePath(os.path.abspath(path))
+
+
+AbsolutePath = Annotated[str, AfterValidator(absolute_path)]  # type of a setting that is a path
 
 
 class Section(BaseModel):

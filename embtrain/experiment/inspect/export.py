@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 import embtrain
 from embtrain.common import shipped
-from embtrain.common.config import dump
+from embtrain.common.config import FilePath, dump
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.output_paths import check_output_file, check_output_folder
 from embtrain.data.catalogue.recipes import load_recipe
@@ -230,15 +230,14 @@ def _public_settings(run: Run) -> Settings:
 
 
 def _without_folders(value: Any) -> Any:
-    """A copy of settings in which every absolute path is the name of its file; `neighbours` are words."""
+    """A copy of settings in which every FilePath is the name of its file."""
     if isinstance(value, BaseModel):
-        return value.model_copy(update={key: _without_folders(getattr(value, key)) for key in type(value).model_fields
-                                        if key != "neighbours"})
+        return value.model_copy(update={key: _without_folders(getattr(value, key)) for key in type(value).model_fields})
     if isinstance(value, list | tuple):
         return type(value)(map(_without_folders, value))
     if isinstance(value, dict):
         return {key: _without_folders(part) for key, part in value.items()}
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() and Path(value).name else value
+    return Path(value).name or value if isinstance(value, FilePath) else value
 
 
 def _corpus(run: Run) -> str:

@@ -8,7 +8,6 @@ is.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,7 +18,7 @@ import torch
 from pydantic import AfterValidator
 from torch import Tensor
 
-from embtrain.common.config import Layer, build
+from embtrain.common.config import Layer, absolute_path, build
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
@@ -31,7 +30,7 @@ MAX_SCORES = 8_000_000  # scores held in memory at once
 def _absolute_files(settings: dict[str, Any]) -> dict[str, Any]:
     """Make `file` absolute in nested settings, so that a run can be resumed from any folder."""
     return {key: _absolute_files(value) if isinstance(value, dict) else
-            os.path.abspath(value) if key == "file" and isinstance(value, str) else value
+            absolute_path(value) if key == "file" and isinstance(value, str) else value
             for key, value in settings.items()}
 
 

@@ -154,6 +154,23 @@ def test_exported_settings_name_files_without_their_folders(place: Path) -> None
     assert shown.evaluate.neighbours == ["/c/en/dog"] and str(place) not in dump(shown)
 
 
+def test_exported_settings_keep_values_that_are_not_paths(place: Path) -> None:
+    sets = {"files.skip": ["/drafts/*"], "files.train": ["/a/b.txt"]}
+    words = experiment.resolve("sgns", corpus=str(place / "text"), sets=[
+        f"text.{key}={json.dumps(value)}" for key, value in sets.items()])
+    pairs = experiment.resolve("order", "order", str(place / "text"), sets=["pairs.root=/c/en/entity"])
+    for settings in (words, pairs):
+        shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
+        assert shown.data == settings.data
+
+
+def test_paths_in_settings_of_an_inner_source_are_exported_as_names(place: Path) -> None:
+    settings = experiment.resolve("resampled", corpus=str(place / "text"), sets=[
+        f"negatives.inner={{source: candidates, file: {place / 'lists.tsv'}}}"])
+    shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
+    assert cast(Any, shown.negatives).inner["file"] == "lists.tsv"
+
+
 def test_it_is_read_back_and_the_commands_accept_it(run: Run, graph: Run, tmp_path: Path) -> None:
     for stored, name in ((run, "a"), (graph, "b")):
         experiment.export(stored.folder, "huggingface", tmp_path / name)
