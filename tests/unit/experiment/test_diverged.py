@@ -64,13 +64,19 @@ def test_healthy_runs_of_every_task_and_engine_have_no_warning(place: Path, tmp_
     assert [row for row in done.scores if row.metric == "warning"] == []
 
 
-def test_scores_of_a_loss_without_probabilities_are_no_sign(tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["self-adversarial", "margin"])
+@pytest.mark.parametrize(("model", "lr", "warns"), [
+    ("transe", 1e-6, False), ("transe", 0.1, False), ("distmult", 0.1, False), ("transe", 1e6, True),
+    ("distmult", 1e6, True), ("complex", 1e3, True)])
+def test_a_loss_without_probabilities_has_a_lower_bound(tmp_path: Path, strategy: str, model: str, lr: float,
+                                                        warns: bool) -> None:
     """The distances of an untrained TransE differ by more than log-probabilities of a good model."""
     graph = tmp_path / "graph.tsv"
     graph.write_text("".join(f"e{i}\tr{step}\te{(i + step) % 40}\n" for i in range(40) for step in (1, 2)))
-    done = run.fit(resolve("self-adversarial", "transe", str(graph), sets=[
-        "train.epochs=1", "train.lr=1e-6", "train.min_lr=1e-7", "evaluate.resamples=0"]), tmp_path / "run")
-    assert [row for row in done.scores if row.metric == "warning"] == []
+    done = run.fit(resolve(strategy, model, str(graph), sets=[
+        "train.epochs=1", f"train.lr={lr}", f"train.min_lr={lr / 10}", "evaluate.resamples=0"]), tmp_path / "run")
+    notes = [row.note for row in done.scores if row.metric == "warning"]
+    assert any("the held-out log-likelihood is" in note for note in notes) if warns else notes == []
 
 
 def test_advice_names_keys_of_the_engine() -> None:
