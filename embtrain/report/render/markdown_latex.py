@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from embtrain.common.terminal import plain
 from embtrain.report.load.comparison import Results
@@ -29,6 +29,13 @@ from embtrain.report.render.document import (
 )
 from embtrain.report.render.escape_markdown import block as fenced, words as _md
 
+
+def _under(heading: str, blocks: Iterable[str]) -> str:
+    """The blocks that have text in this format below their heading; empty if none has."""
+    texts = [text for text in blocks if text]
+    return "\n\n".join([heading, *texts]) if texts else ""
+
+
 # --- Markdown --------------------------------------------------------------------------------------------------------
 
 def markdown(document: ReportDocument) -> str:
@@ -36,7 +43,7 @@ def markdown(document: ReportDocument) -> str:
            *(f"**Warning:** {_md(sentence)}" for sentence in document.warnings),
            *([] if document.grid is None else [_md_grid(document.grid)])]
     for section in document.sections:
-        out += [f"## {_md(section.name)}", *(_md_block(block) for block in section.blocks)]
+        out.append(_under(f"## {_md(section.name)}", map(_md_block, section.blocks)))
     return "\n\n".join(text for text in [*out, f"*{_md(document.footer)}*"] if text) + "\n"
 
 
@@ -54,7 +61,7 @@ def _md_block(block: Block) -> str:
     if isinstance(block, VectorMap):
         return _md(block.caption)
     if isinstance(block, Collapsible):
-        return "\n\n".join([f"### {_md(block.heading)}", *map(_md_block, block.blocks)])
+        return _under(f"### {_md(block.heading)}", map(_md_block, block.blocks))
     return fenced("\n".join(block.text.splitlines()))
 
 
@@ -110,7 +117,7 @@ def latex(document: ReportDocument) -> str:
             *(rf"\textbf{{Warning:}} {_tex(sentence)}" for sentence in document.warnings),
             *([] if document.grid is None else [_tex_grid(document.grid)])]
     for section in document.sections:
-        body += [rf"\subsection*{{{_tex(section.name)}}}", *(_tex_block(block) for block in section.blocks)]
+        body.append(_under(rf"\subsection*{{{_tex(section.name)}}}", map(_tex_block, section.blocks)))
     text = "\n\n".join(part for part in [*body, rf"\textit{{{_tex(document.footer)}}}"] if part)
     rare = sorted({c for c in text if ord(c) > 126} - LETTERS)
     shown = "".join(rf"\DeclareUnicodeCharacter{{{ord(c):04X}}}{{[U+{ord(c):04X}]}}" + "\n" for c in rare)
@@ -137,7 +144,7 @@ def _tex_block(block: Block) -> str:
     if isinstance(block, VectorMap):
         return _tex(block.caption)
     if isinstance(block, Collapsible):
-        return "\n\n".join([rf"\textbf{{{_tex(block.heading)}}}", *map(_tex_block, block.blocks)])
+        return _under(rf"\textbf{{{_tex(block.heading)}}}", map(_tex_block, block.blocks))
     return _tex_code(block)
 
 

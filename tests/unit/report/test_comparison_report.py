@@ -37,6 +37,7 @@ from embtrain.report.load.run import Curve
 from embtrain.report.render import markdown_latex
 from embtrain.report.render.document import (
     Code,
+    Collapsible,
     Figure,
     GridCell,
     Items,
@@ -393,6 +394,17 @@ def test_markdown_syntax_is_escaped() -> None:
     document = ReportDocument("+ a", "1. b", ["- c", "0.52", "= d", "12", "<b>", "a_b*c*"], [])
     assert markdown_latex.markdown(document).splitlines()[::2] == [
         r"# \+ a", r"1\. b", r"\- c", "0.52", r"\= d", "12", r"\<b\>", r"a\_b\*c\*", "**"]
+
+
+def test_a_heading_without_text_below_it_is_left_out() -> None:
+    """Drawings without a table are in HTML alone."""
+    drawn = Figure("a name", "a caption", ["<svg/>"], None)
+    document = ReportDocument("x", "x", [], [
+        ReportSection("a", "shown", [Paragraph("words"), drawn, Collapsible("closed", [drawn, drawn])]),
+        ReportSection("b", "hidden", [drawn])])
+    for text in (markdown_latex.markdown(document), markdown_latex.latex(document)):
+        assert "shown" in text and "words" in text and "\n\n\n" not in text
+        assert "closed" not in text and "hidden" not in text and "a name" not in text
 
 
 # --- bands and the front -------------------------------------------------------------------------------------------
