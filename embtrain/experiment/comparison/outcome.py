@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +29,22 @@ class Point(NamedTuple):
     epoch: float        # fractional; NaN before the first is complete
     cpu_seconds: float
     value: float
+
+
+def interpolate(points: Sequence[Point], cpu_seconds: float) -> Point | None:
+    """The point of a curve at a CPU time, linear between two evaluations; None before the first and after the last.
+
+    The last of several evaluations at that time, because their times are rounded. Those without a time are left out.
+    """
+    timed = [point for point in points if math.isfinite(point.cpu_seconds)]
+    i = bisect_right(timed, cpu_seconds, key=attrgetter("cpu_seconds"))
+    if i and timed[i - 1].cpu_seconds == cpu_seconds:
+        return timed[i - 1]
+    if i in (0, len(timed)):
+        return None
+    a, b = timed[i - 1], timed[i]
+    weight = (cpu_seconds - a.cpu_seconds) / (b.cpu_seconds - a.cpu_seconds)
+    return Point(*(x + weight * (y - x) for x, y in zip(a, b, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from embtrain.evaluate.statistics.significance import (
 )
 from embtrain.evaluate.translation import scores as translation
 from embtrain.evaluate.translation.scores import BLEU_STATISTICS
-from embtrain.experiment.comparison.outcome import CellOutcome, Point
+from embtrain.experiment.comparison.outcome import CellOutcome, Point, interpolate
 from embtrain.experiment.comparison.verdict import unlike_machines, verdict
 from embtrain.experiment.run import scoring
 
@@ -251,7 +251,7 @@ def at_equal_cpu(finished: Sequence[CellOutcome], labels: Sequence[str], plan: d
     times = [[point.cpu_seconds for points in outcome.curves.values() for point in points
               if math.isfinite(point.cpu_seconds)] for outcome in finished]
     budget = min((max(seconds) for seconds in times if seconds), default=0.0)
-    rows = _read_at(finished, lambda points: _interpolate(points, budget))
+    rows = _read_at(finished, lambda points: interpolate(points, budget))
     if warning := unlike_machines(_processors(finished)):
         return EqualCpu(budget=budget, rows=rows, note=warning)
     return EqualCpu(
@@ -274,18 +274,6 @@ def _cost_differences(rows: Sequence[Evaluation], labels: Sequence[str], plan: d
     values = {label: {row.seed: row.value for row in curve_rows if row.strategy == label and row.seed is not None}
               for label in labels}
     return compare_to_baseline(values, plan["baseline"], curve, higher_better(curve)) if curve_rows else []
-
-
-def _interpolate(points: Sequence[Point], cpu_seconds: float) -> Point | None:
-    """The point of a curve at a CPU time, linear between two evaluations; None before the first and after the last."""
-    after = next((i for i, point in enumerate(points) if point.cpu_seconds >= cpu_seconds), None)
-    if after is None or points[after].cpu_seconds == cpu_seconds:
-        return None if after is None else points[after]
-    if after == 0:
-        return None
-    a, b = points[after - 1], points[after]
-    weight = (cpu_seconds - a.cpu_seconds) / (b.cpu_seconds - a.cpu_seconds)
-    return Point(*(x + weight * (y - x) for x, y in zip(a, b, strict=True)))
 
 
 def _read_at(finished: Sequence[CellOutcome], read: Callable[[Sequence[Point]], Point | None]) -> list[Evaluation]:

@@ -1038,6 +1038,13 @@ def test_scores_at_equal_cpu_time_are_read_from_the_curves(tmp_path: Path) -> No
     assert tree["epochs"]["steps"] == 10 and rows["slow", 1] == pytest.approx(0.399)
 
 
+def test_the_last_of_several_evaluations_at_one_cpu_time_counts_and_none_without_a_time() -> None:
+    runs = [cell("base", 1, 0, 2, [(1, 1, 0.1), (2, 2, 0.2), (3, 2, 0.3)]),
+            cell("up", 1, 0, 4, [(1, math.nan, 9), (2, 1, 0.1), (3, math.nan, 9), (4, 4, 0.7), (5, math.nan, 9)])]
+    at_equal = results.at_equal_cpu(runs, ["base", "up"], {"metric": "test/mrr", "baseline": "base"})
+    assert at_equal.budget == 2 and [row.value for row in at_equal.rows] == pytest.approx([0.3, 0.3])
+
+
 @pytest.mark.parametrize("n_seeds", [3, 5, 10])
 def test_equal_strategies_are_rarely_separated_at_equal_cpu_time(n_seeds: int) -> None:
     """Four evaluations of a rising curve, 3 % noise of the CPU time; 1,000 comparisons at a level of 5 %."""
