@@ -46,7 +46,7 @@ from embtrain.evaluate.statistics.significance import (
 from embtrain.evaluate.translation import scores as translation
 from embtrain.evaluate.translation.scores import BLEU_STATISTICS
 from embtrain.experiment.comparison.outcome import CellOutcome, Point, interpolate
-from embtrain.experiment.comparison.verdict import unlike_machines, verdict
+from embtrain.experiment.comparison.verdict import TOO_FEW_EVALUATIONS, unlike_machines, verdict
 from embtrain.experiment.run import scoring
 
 DESCRIBED = (*DESCRIPTIONS, "valid")  # reported, not tested: valid was used during training
@@ -100,7 +100,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
     summary = [MetricMean(strategy=label, metric=metric, **mean._asdict()) for label in labels for metric in metrics
                if (mean := t_interval(values[metric][label], bounds=metric_bounds(metric))).n]
     epochs, cpu = at_equal_epochs(finished), at_equal_cpu(finished, labels, plan)
-    sentences = verdict(plan, labels, values, seeds, cpu.differences, cpu.budget or 0.0,
+    sentences = verdict(plan, labels, values, seeds, cpu.differences, cpu.budget,
                         *_unfinished(outcomes), _processors(finished))
     if reproduction is not None:
         sentences.insert(0, reproduction.sentence)
@@ -247,11 +247,16 @@ def at_equal_epochs(finished: Sequence[CellOutcome]) -> EqualEpochs:
 
 
 def at_equal_cpu(finished: Sequence[CellOutcome], labels: Sequence[str], plan: dict[str, Any]) -> EqualCpu:
-    """The evaluations during training, read at equal CPU time, and the differences from the baseline there."""
+    """The evaluations during training, read at equal CPU time, and the differences from the baseline there.
+
+    Without budget and rows if only one of several strategies has values there.
+    """
     times = [[point.cpu_seconds for points in outcome.curves.values() for point in points
               if math.isfinite(point.cpu_seconds)] for outcome in finished]
     budget = min((max(seconds) for seconds in times if seconds), default=0.0)
     rows = _read_at(finished, lambda points: interpolate(points, budget))
+    if len({row.strategy for row in rows}) > 1 >= len({row.strategy for row in rows if row.value is not None}):
+        return EqualCpu(note=unlike_machines(_processors(finished)) or TOO_FEW_EVALUATIONS)
     if warning := unlike_machines(_processors(finished)):
         return EqualCpu(budget=budget, rows=rows, note=warning)
     return EqualCpu(

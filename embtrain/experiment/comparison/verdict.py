@@ -20,16 +20,18 @@ from embtrain.evaluate.statistics.difference import (
 )
 
 CPU = "training/cpu_seconds"
+TOO_FEW_EVALUATIONS = ("nothing is compared at equal CPU time, because only one strategy was evaluated by the time "
+                       "that all runs reached; set train.evaluate_every to fewer steps")
 BySeed = Mapping[str, Mapping[int, float | None]]  # label -> seed -> value
 
 
 def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str, BySeed],
-            differences: Sequence[Difference], cheap: Sequence[Difference], budget: float, failed: Sequence[str],
+            differences: Sequence[Difference], cheap: Sequence[Difference], budget: float | None, failed: Sequence[str],
             not_run: Sequence[str] = (), processors: Sequence[str] = ()) -> list[str]:
     """Three sentences on the declared metric; without the first for a single strategy, which was only tuned.
 
-    cheap: the differences at `budget` CPU seconds for each. processors: their models; CPU seconds are not compared if
-    there are several.
+    cheap: the differences at `budget` CPU seconds for each; None: only one strategy has values there. processors:
+    their models; CPU seconds are not compared if there are several.
     """
     metric, baseline = plan["metric"], plan["baseline"]
     differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
@@ -63,14 +65,17 @@ def _over(differences_on_metric: Sequence[Difference]) -> str:
     return f"over {(n := seeds.pop())} seed{'' if n == 1 else 's'}, "
 
 
-def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, cheap: Sequence[Difference], budget: float) -> str:
+def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, cheap: Sequence[Difference], budget: float | None
+          ) -> str:
     cost = {label: sum(seconds) / len(seconds) for label in labels
             if (seconds := [x for x in cpu.get(label, {}).values() if x is not None])}
     if not cost.get(baseline):
         return "The cost is unknown, because the runs of the baseline recorded no CPU seconds."
     others = [f"one of {label} {_times(cost[label] / cost[baseline])}" for label in cost if label != baseline]
     text = f"A run of {baseline} takes {cost[baseline]:.3g} CPU seconds" + (f", {_list(others)}" if others else "")
-    if cheap:
+    if budget is None:
+        text += f"; {TOO_FEW_EVALUATIONS}"
+    elif cheap:
         text += f"; at {budget:.3g} CPU seconds for each, on {cheap[0].metric}, {_separable(cheap, baseline)}"
     return text + "."
 

@@ -152,20 +152,20 @@ def _equal(results: Results, decimals: Decimals) -> list[Block]:
     intro = "Metrics during training, means over seeds: the last evaluation "
     intro += "that all runs reached" if epochs.limit is None else \
         f"within {epochs.limit:g} epochs, the largest number that all runs completed"
+    halves = [("at equal epochs", epochs), *([("at equal CPU time", cpu)] if cpu.values else [])]
     # each half of the table has its own limit, so both are named if both are known
     intro += "" if cpu.limit is None else f", and the values at {number(cpu.limit)} CPU seconds"
     def rows(metric: str) -> list[TableRow]:
         out: list[TableRow] = [metric_label(metric)]
         for strategy in results.strategies:
             cells = [_mean_at(budget.values.get(metric, {}).get(strategy, []), metric, decimals)
-                     for budget in (epochs, cpu)]
+                     for _, budget in halves]
             out.append([strategy, *(text for cell in cells for text in cell)])
         return out
     measured_metrics = dict.fromkeys([*epochs.values, *cpu.values])
     metrics = list(dict.fromkeys([*(m for m in results.metrics if m in measured_metrics), *measured_metrics]))
     primary_metric = str(results.plan.get("metric")).partition("/")[2]
-    head = [("strategy", ""), ("at equal epochs", "number"), ("seeds", "number"), ("at equal CPU time", "number"),
-            ("seeds", "number")]
+    head = [("strategy", ""), *(column for title, _ in halves for column in ((title, "number"), ("seeds", "number")))]
     notes = [Paragraph(_sentence(note), "note") for note in (epochs.note, cpu.note) if note]
     leading = [f"valid/{primary_metric}", f"test/{primary_metric}"]
     return [Paragraph(intro + "."), *collapsible_table(head, metrics, rows, leading), *notes]

@@ -37,6 +37,9 @@ from embtrain.experiment.comparison import compare, engine, join, outcome, resul
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
+from embtrain.report.comparison import page as comparison_page
+from embtrain.report.load import comparison as read_results
+from embtrain.report.render import markdown_latex
 from embtrain.report.run import page as run_page
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
@@ -1043,6 +1046,20 @@ def test_the_last_of_several_evaluations_at_one_cpu_time_counts_and_none_without
             cell("up", 1, 0, 4, [(1, math.nan, 9), (2, 1, 0.1), (3, math.nan, 9), (4, 4, 0.7), (5, math.nan, 9)])]
     at_equal = results.at_equal_cpu(runs, ["base", "up"], {"metric": "test/mrr", "baseline": "base"})
     assert at_equal.budget == 2 and [row.value for row in at_equal.rows] == pytest.approx([0.3, 0.3])
+
+
+@pytest.mark.parametrize("n_evaluations", [1, 2])
+def test_values_of_one_strategy_alone_are_not_compared_at_equal_cpu_time(tmp_path: Path, n_evaluations: int) -> None:
+    """With one evaluation of each run, the fastest run alone has a value at the time that all runs reached."""
+    curves = {(label, seed): [(5, 5, 0.2), (10, 10 + seed + (label == "copy") / 2, 0.3)]
+              for label in ("base", "copy") for seed in (1, 2, 3)}
+    tree = judged_tree(tmp_path, [cell(*name, 0.3, curve[-1][1], curve[-n_evaluations:])
+                                  for name, curve in curves.items()])
+    cpu = tree["at_equal"]["cpu_seconds"]
+    text = markdown_latex.markdown(comparison_page.document(read_results.read(tmp_path)))
+    assert ("set train.evaluate_every" in tree["verdict"][1]) == (n_evaluations == 1)
+    assert (cpu["budget"] is None, cpu["rows"] == [], cpu["differences"] == []) == (n_evaluations == 1,) * 3
+    assert (" CPU seconds for each" in tree["verdict"][1], "at equal CPU time |" in text) == (n_evaluations == 2,) * 2
 
 
 @pytest.mark.parametrize("n_seeds", [3, 5, 10])
