@@ -217,16 +217,17 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
                 trials_by_label[label].append(result | {"settings": suggestions[label].params})
             _store(folder, tree)
             for label in new:
-                _print_trial(label, trials_by_label[label], metric, higher)
+                _print_trial(label, trials_by_label[label][:i + 1], metric, higher)
         for label, trial in suggestions.items():
             _report_value(studies[label], trial, trials_by_label[label][i]["value"])
 
 
 def _store(folder: Path, tree: Mapping[str, Any]) -> None:
-    """Write search.json; of each strategy's trials it keeps more if a joined process is ahead."""
+    """Write search.json. The trials of a strategy that a joined process stored first replace those in `tree`."""
     stored: Trials = read(folder).get("trials", {})
-    merged = stored | {label: max(trials, stored.get(label, []), key=len) for label, trials in tree["trials"].items()}
-    if merged != stored:
+    for label, trials in tree["trials"].items():
+        tree["trials"][label] = max(stored.get(label, []), trials, key=len)
+    if (merged := stored | tree["trials"]) != stored:
         write_json(folder / FILE, {**tree, "trials": merged})
 
 

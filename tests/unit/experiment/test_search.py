@@ -285,6 +285,25 @@ def test_trials_are_stored_for_each_strategy_that_no_joined_process_is_ahead_wit
     assert tuning.best_sets(tmp_path, planned)
 
 
+def test_the_result_of_a_trial_that_a_joined_process_stored_first_remains(
+        place: Path, finished: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is what the next suggestions are made from."""
+    tree = json.loads((finished.folder / "search.json").read_text())
+    first = {label: done[:1] for label, done in tree["trials"].items()}
+    planned, cells = compare.plan(grid(place, trials=2), tmp_path)
+
+    def run_joined(_: Any) -> None:
+        if not (tmp_path / "search.json").exists():
+            (tmp_path / "search.json").write_text(json.dumps(tree | {"trials": first}))
+
+    reported: list[float | None] = []
+    monkeypatch.setattr(tuning, "_report_value", lambda study, trial, value: reported.append(value))
+    monkeypatch.setattr(tuning, "_trial_result", lambda *_: {"value": -5.0, "cpu_seconds": 1.0, "error": None})
+    tuning.search(tmp_path, planned, cells[0].settings, find(cells[0].settings), lambda *_: cells[0], run_joined)
+    assert {label: stored[:1] for label, stored in trials(tmp_path).items()} == first
+    assert reported == [*(done[0]["value"] for done in first.values()), -5.0, -5.0]
+
+
 def test_a_failed_trial_counts_and_is_not_chosen(
         place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Here, "fail", "sgns-trial2")
