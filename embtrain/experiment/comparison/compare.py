@@ -215,8 +215,7 @@ def _plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
                                    "baseline": grid.baseline or cells[0].label, "metric": grid.metric or task.metric})
     limits = {recipe.name: downstream.translator_settings(recipe, folder, first.model.dim).train.cpu_seconds
               for recipe in downstream.training_recipes(grid.benchmarks or [])}
-    return grid, [replace(c, downstream_limits={c.folder / name: s for name, s in limits.items()},
-                          start=folder / "start" if grid.start else None) for c in cells]
+    return grid, [replace(c, downstream_limits={c.folder / name: s for name, s in limits.items()}) for c in cells]
 
 
 def _shared_sets(grid: Grid, kind: Kind, folder: Path) -> list[str]:
@@ -265,7 +264,8 @@ def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder
                                     flag_names={**grid.flag_names(label, kind), **(flag_names or {})},
                                     check_rates=is_tuned)
     name = f"{label}-seed{seed}"
-    return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings)
+    return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
+                start=folder / "start" if grid.start else None)
 
 
 def _report(folder: Path, grid: Grid, cells: Sequence[Cell], store_grid: Callable[[], None] = lambda: None

@@ -259,15 +259,10 @@ def test_runs_of_one_label_with_different_settings_have_no_mean(done: Path, tmp_
 
 def test_a_report_needs_equal_settings_only_where_they_affect_scores(done: Path) -> None:
     """Nor does it need the settings of each run: they may be lost, or have a key of another version."""
-    def edit(run: str, pattern: str, replacement: str) -> None:
-        path = done / "cells" / run / "config.yaml"
-        text, n = re.subn(pattern, replacement, path.read_text())
-        assert n == 1 and path.write_text(text)
-
     for key, value in {"log_every": "7", "keep": "9", "checkpoint_every": "7.0", "device": "cuda",
                        "sinks": "[tensorboard]"}.items():
-        edit("sgns-seed2", rf"\n  {key}: .*", f"\n  {key}: {value}")
-    edit("nce-seed2", "\ntrain:", "\ntrain:\n  in_no_version: 1")
+        edit(done / "cells" / "sgns-seed2", rf"\n  {key}: .*", f"\n  {key}: {value}")
+    edit(done / "cells" / "nce-seed2", "\ntrain:", "\ntrain:\n  in_no_version: 1")
     (done / "cells" / "uniform-seed1" / "config.yaml").unlink()
     before = Comparison(done).results
     join.write([done])
@@ -277,21 +272,43 @@ def test_a_report_needs_equal_settings_only_where_they_affect_scores(done: Path)
         "nce-seed2", "uniform-seed1"]
 
 
-@pytest.mark.parametrize("is_moved", [False, True])
-def test_runs_of_a_comparison_are_the_same_by_another_path(place: Path, tmp_path: Path, is_moved: bool) -> None:
+@pytest.mark.parametrize("change", [lambda first, other: other.symlink_to(first), Path.rename, shutil.copytree])
+def test_runs_of_a_comparison_are_the_same_by_another_path(place: Path, tmp_path: Path,
+                                                           change: Callable[[Path, Path], object]) -> None:
     """Reach the folder by a link, or by a path that the first runs do not have, as another machine does."""
     config, first, other = tmp_path / "grid.yaml", tmp_path / "first", tmp_path / "other"
     tree = options(place, strategies=["sgns", "nce"])
     config.write_text(json.dumps({**tree, "seeds": [1], "start": {"strategy": "sgns", "corpus": tree["corpus"],
                                                                   "sets": KEYS}}))
     compare.compare(compare.read_grid({}, config), first, 1, 1)
-    first.rename(other) if is_moved else other.symlink_to(first)
+    change(first, other)
     more = compare.compare(compare.read_grid({"seeds": 2}, None, other), other, 1, 1)
     assert {line["n"] for line in more.results["differences"] if line["metric"] == "test/mrr"} >= {2}
     assert join.write([other]).is_file()
     given = shutil.copy(other / "start" / "vectors.safetensors", tmp_path)
     with pytest.raises(UsageError, match=r"was trained with train\.start: .*, but .* is requested now"):
         compare.compare(compare.read_grid({"seeds": 2, "sets": [*KEYS, f"train.start={given}"]}, None, other), other)
+
+
+def edit(run: Path, pattern: str, replacement: str) -> None:
+    text, n = re.subn(pattern, replacement, (run / "config.yaml").read_text())
+    assert n == 1
+    (run / "config.yaml").write_text(text)
+
+
+@pytest.mark.parametrize("key", ["start", "parent", "file"])
+def test_runs_from_files_that_are_gone_have_no_mean(done: Path, place: Path, key: str) -> None:
+    """Their contents are not known, unlike those of the corpus, whose hash each run has."""
+    for name in ("nce-seed1", "nce-seed2"):
+        edit(done / "cells" / name, rf"\n( +){key}: null", rf"\n\1{key}: /gone/{name}/start/vectors.safetensors")
+        edit(done / "cells" / name, r"\ncorpus: .*", f"\ncorpus: /gone/{name}")
+    with pytest.raises(DataError, match=rf"nce-seed2: was trained with [a-z_.]*{key}: '/gone/nce-seed2/.*, but "):
+        join.write([done])
+    if key == "start":
+        requested = options(place, strategies=["nce", "sgns"], seeds=[2],
+                            sets=[*KEYS, "train.start=/gone/start/vectors.safetensors"])
+        with pytest.raises(UsageError, match=r"nce-seed2: was trained with train\.start: '/gone/nce-seed2/.*, but "):
+            compare.compare(compare.read_grid(requested, None, done), done, 1, 1)
 
 
 # -- files of the user ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from embtrain.common.errors import DataError, UsageError
@@ -24,6 +25,8 @@ PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "
 # Keys in which the runs of a label may differ: those that do not affect the scores, and the seed.
 FREE = tuple(f"train.{name}" for name in ("checkpoint_every", "device", "keep", "log_every", "seed", "sinks", "tables",
                                           "threads", "track_until"))
+# Keys with paths whose content is compared by the other settings, or by the hashes in identity.json.
+HASHED = ("strategy", "corpus")
 
 
 def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
@@ -122,12 +125,11 @@ def check_equal_settings(cells: Sequence[Cell]) -> list[str]:
                           f"its settings were not compared with those of the other runs of {cell.label}")
             continue
         other, expected = first.setdefault(cell.label, (cell, saved))
-        for key, old, new in _differences(expected, saved):
-            if key in FREE:
-                continue
-            raise DataError(f"{cell.folder}: was trained with {key}: {new!r}, but {other.folder} with {old!r}, so they "
-                            "have no common mean; remove one of them and repeat the comparison, or compare them with "
-                            "`embtrain report` and --baseline")
+        for key, old, new in _differences(expected, saved, cell):
+            if key not in FREE:
+                raise DataError(f"{cell.folder}: was trained with {key}: {new!r}, but {other.folder} with {old!r}, so "
+                                "they have no common mean; remove one of them and repeat the comparison, or compare "
+                                "them with `embtrain report` and --baseline")
     return unread
 
 
@@ -142,25 +144,31 @@ def check_saved_settings(cells: Sequence[Cell]) -> None:
         with stored_files():
             saved = run_settings.from_run(cell.folder)
         saved, requested = (x.with_train(threads=0) for x in (saved, cell.settings))
-        for key, old, new in _differences(saved, requested):
+        for key, old, new in _differences(saved, requested, cell):
             raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give the "
                              "comparison another --out, or remove that folder")
 
 
-def _differences(a: Settings, b: Settings) -> list[tuple[str, Any, Any]]:
-    """The keys in which the settings of two runs differ, with both values.
+def _differences(a: Settings, b: Settings, cell: Cell) -> list[tuple[str, Any, Any]]:
+    """The keys in which the settings of two runs of a comparison differ, with both values. cell: of one of them.
 
-    Machines that join a comparison may reach its files by different paths, so only paths of two files of this machine
-    differ.
+    Machines that join a comparison may reach its files by different paths, and its folder may be moved or copied.
     """
-    return [(key, x, y) for key, x, y in outcome.differing_keys(a, b, "") if not _may_be_one_file(x, y)]
+    start = None if cell.start is None else f"{cell.start.name}/vectors.safetensors"
+    return [(key, x, y) for key, x, y in outcome.differing_keys(a, b, "") if not _are_equal_files(key, x, y, start)]
 
 
-def _may_be_one_file(a: Any, b: Any) -> bool:
-    """Whether two values are absolute paths that do not name two different files of this machine."""
+def _are_equal_files(key: str, a: Any, b: Any, start: str | None) -> bool:
+    """Whether two values are absolute paths of files with the same content.
+
+    start: the end of the path of the vectors that the comparison trains first. The content of `HASHED` is compared
+    elsewhere, so one of two paths may be missing on this machine.
+    """
     if not all(isinstance(path, str) and os.path.isabs(path) for path in (a, b)):
         return False
+    if start is not None and key == "train.start" and all(PurePath(path).match(start) for path in (a, b)):
+        return True
     try:
         return os.path.samefile(a, b)
     except OSError:         # at least one of them names no file of this machine
-        return True
+        return key in HASHED
