@@ -311,6 +311,25 @@ def test_runs_from_files_that_are_gone_have_no_mean(done: Path, place: Path, key
             compare.compare(compare.read_grid(requested, None, done), done, 1, 1)
 
 
+@pytest.mark.parametrize("key", ["benchmarks", "during_training"])
+def test_lists_of_files_are_equal_item_by_item(done: Path, tmp_path: Path, key: str) -> None:
+    file, link, other = (str(tmp_path / name) for name in ("own.tsv", "link.tsv", "other.tsv"))
+    for path in (file, other):
+        Path(path).touch()
+    Path(link).symlink_to(file)
+
+    def write_report(*values: list[str]) -> None:
+        for i, value in enumerate(values, 1):
+            edit(done / "cells" / f"nce-seed{i}", rf"\n  {key}: .*", f"\n  {key}: {json.dumps(value)}")
+        join.write([done])
+
+    write_report(["men", file], ["men", link])
+    write_report(["men", file], ["men", "/gone/own.tsv"])       # its hash is compared with the scores
+    for different in (["men", other], [link], [link, "men"], ["men", link, other]):
+        with pytest.raises(DataError, match=rf"nce-seed2: was trained with evaluate\.{key}: \["):
+            write_report(["men", file], different)
+
+
 # -- files of the user ------------------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "
 FREE = tuple(f"train.{name}" for name in ("checkpoint_every", "device", "keep", "log_every", "seed", "sinks", "tables",
                                           "threads", "track_until"))
 # Keys with paths whose content is compared by the other settings, or by the hashes in identity.json.
-HASHED = ("strategy", "corpus")
+HASHED = ("strategy", "corpus", "evaluate.benchmarks", "evaluate.during_training")
 
 
 def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
@@ -159,11 +159,13 @@ def _differences(a: Settings, b: Settings, cell: Cell) -> list[tuple[str, Any, A
 
 
 def _are_equal_files(key: str, a: Any, b: Any, start: str | None) -> bool:
-    """Whether two values are absolute paths of files with the same content.
+    """Whether two values, or the items of two lists, are absolute paths of files with the same content.
 
     start: the end of the path of the vectors that the comparison trains first. The content of `HASHED` is compared
     elsewhere, so one of two paths may be missing on this machine.
     """
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return all(x == y or _are_equal_files(key, x, y, start) for x, y in zip(a, b, strict=True))
     if not all(isinstance(path, str) and os.path.isabs(path) for path in (a, b)):
         return False
     if start is not None and key == "train.start" and all(PurePath(path).match(start) for path in (a, b)):
