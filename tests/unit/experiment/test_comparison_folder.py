@@ -257,8 +257,8 @@ def test_runs_of_one_label_with_different_settings_have_no_mean(done: Path, tmp_
     assert "nce (negatives.k=9)" in {cell["strategy"] for cell in Comparison(report.parent).results["cells"]}
 
 
-def test_a_report_needs_equal_settings_only_where_they_affect_scores(done: Path) -> None:
-    """Nor does it need the settings of each run: they may be lost, or have a key of another version."""
+def test_equal_settings_are_needed_only_where_they_affect_scores(done: Path, place: Path) -> None:
+    """Nor are the settings of each finished run needed: they may be lost, or have a key of another version."""
     for key, value in {"log_every": "7", "keep": "9", "checkpoint_every": "7.0", "device": "cuda",
                        "sinks": "[tensorboard]"}.items():
         edit(done / "cells" / "sgns-seed2", rf"\n  {key}: .*", f"\n  {key}: {value}")
@@ -270,6 +270,14 @@ def test_a_report_needs_equal_settings_only_where_they_affect_scores(done: Path)
     assert after["summary"] == before["summary"]
     assert sorted(line.partition(":")[0] for line in after["notes"] if line not in before["notes"]) == [
         "nce-seed2", "uniform-seed1"]
+    Here.log.clear()
+    requested = options(place, seeds=3, sets=[*KEYS, "train.log_every=9", "train.keep=5"])
+    more = compare.compare(compare.read_grid(requested, None, done), done, 1, 1)
+    assert Here.log == [f"fit {name}-seed3" for name in ("sgns", "nce", "uniform")]
+    assert [line for line in more.results["notes"] if "its config.yaml" in line] == after["notes"]
+    (done / "cells" / "uniform-seed1" / "scores.json").unlink()
+    with pytest.raises(DataError, match=r"uniform-seed1: is not a run: it has no config\.yaml"):
+        compare.compare(compare.read_grid(requested, None, done), done, 1, 1)
 
 
 @pytest.mark.parametrize("change", [lambda first, other: other.symlink_to(first), Path.rename, shutil.copytree])

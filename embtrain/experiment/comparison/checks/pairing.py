@@ -22,8 +22,8 @@ from embtrain.train.engines import choose
 
 PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "train.cpu_seconds",
           "train.engine")
-# Keys in which the runs of a label may differ: those that do not affect the scores, and the seed.
-FREE = tuple(f"train.{name}" for name in ("checkpoint_every", "device", "keep", "log_every", "seed", "sinks", "tables",
+# Keys that do not affect the scores.
+FREE = tuple(f"train.{name}" for name in ("checkpoint_every", "device", "keep", "log_every", "sinks", "tables",
                                           "threads", "track_until"))
 # Keys with paths whose content is compared by the other settings, or by the hashes in identity.json.
 HASHED = ("strategy", "corpus", "evaluate.benchmarks", "evaluate.during_training")
@@ -126,7 +126,7 @@ def check_equal_settings(cells: Sequence[Cell]) -> list[str]:
             continue
         other, expected = first.setdefault(cell.label, (cell, saved))
         for key, old, new in _differences(expected, saved, cell):
-            if key not in FREE:
+            if key not in (*FREE, "train.seed"):
                 raise DataError(f"{cell.folder}: was trained with {key}: {new!r}, but {other.folder} with {old!r}, so "
                                 "they have no common mean; remove one of them and repeat the comparison, or compare "
                                 "them with `embtrain report` and --baseline")
@@ -136,17 +136,23 @@ def check_equal_settings(cells: Sequence[Cell]) -> list[str]:
 def check_saved_settings(cells: Sequence[Cell]) -> None:
     """Raise UsageError if a cell's folder contains a run with other settings than requested; DataError: with none.
 
-    A run that has not trained gets the requested settings when it starts.
+    A run that has not trained gets the requested settings when it starts. A finished run whose settings cannot be read
+    is accepted, because it is not trained any more; `check_equal_settings` reports it.
     """
     for cell in cells:
         if not has_trained(cell.folder):
             continue
-        with stored_files():
-            saved = run_settings.from_run(cell.folder)
-        saved, requested = (x.with_train(threads=0) for x in (saved, cell.settings))
-        for key, old, new in _differences(saved, requested, cell):
-            raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give the "
-                             "comparison another --out, or remove that folder")
+        try:
+            with stored_files():
+                saved = run_settings.from_run(cell.folder)
+        except DataError:
+            if cell.is_finished():
+                continue
+            raise
+        for key, old, new in _differences(saved, cell.settings, cell):
+            if key not in FREE:
+                raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give "
+                                 "the comparison another --out, or remove that folder")
 
 
 def _differences(a: Settings, b: Settings, cell: Cell) -> list[tuple[str, Any, Any]]:
