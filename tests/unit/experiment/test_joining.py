@@ -22,11 +22,10 @@ from helpers.shared_folders import KEYS, assert_same_runs, kill, options, record
 
 from embtrain import cli, experiment
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
-from embtrain.common.files import write_text
 from embtrain.experiment.comparison import compare, failures, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.comparison.shared import handover, joiner, sharing
-from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
+from embtrain.experiment.comparison.shared.sharing import Sharing
 from embtrain.train import loop
 from embtrain.train.state import lease as leases
 
@@ -118,22 +117,39 @@ def test_a_file_in_the_place_of_a_run_is_refused_before_training(place: Path, lo
     assert not (tmp_path / "both" / "cells" / "sgns-seed3").exists()
 
 
-@pytest.mark.parametrize(("sharing", "again"), [(ALONE, ALONE), (JOIN, Sharing(1.0, retry_failed=True))])
-def test_a_run_whose_folder_cannot_be_written_fails_alone(place: Path, local: Comparison, tmp_path: Path,
-                                                          sharing: Alone | Sharing, again: Alone | Sharing) -> None:
-    """And is trained when the command is repeated."""
-    def write(path: Path, text: str) -> None:
-        if path.parent.name == "nce-seed1":
-            raise ResourceError(f"{path}: cannot be written: No space left on device")
-        write_text(path, text)
+def fail_for_one_run(patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+    """Make a function fail if one of its arguments contains the name of a run."""
+    function = getattr(module, name)
 
+    def fail(*arguments: Any) -> Any:
+        if any("nce-seed1" in str(argument) for argument in arguments):
+            raise ResourceError("nce-seed1: cannot be written: No space left on device")
+        return function(*arguments)
+
+    patch.setattr(module, name, fail)
+
+
+def test_a_run_whose_folder_cannot_be_written_fails_alone(place: Path, local: Comparison, tmp_path: Path) -> None:
+    """And is trained when the command is repeated."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "write_text", write)
-        result = compare.compare(grid(place), tmp_path, 1, 1, sharing=sharing)
+        fail_for_one_run(patch, workers, "write_text")
+        result = compare.compare(grid(place), tmp_path, 1, 1)
     error = failures.failed(tmp_path, result.record)
     assert isinstance(error, ResourceError) and re.search(
         "1 of 4 runs failed, .*; nce-seed1: .*: cannot be written: No space left on device; to run them", str(error))
-    compare.compare(grid(place), tmp_path, 1, 1, sharing=again)
+    compare.compare(grid(place), tmp_path, 1, 1)
+    assert_same_runs(tmp_path, local.folder, NAMES)
+
+
+@pytest.mark.parametrize(("module", "name"), [(workers, "write_text"), (handover, "prepare")])
+def test_a_machine_that_cannot_write_a_run_leaves_it_to_others(place: Path, local: Comparison, tmp_path: Path,
+                                                               module: Any, name: str) -> None:
+    """Its process ends, because it would fail at every other free run, too."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ResourceError, match=r"^nce-seed1: cannot be written"):
+        fail_for_one_run(patch, module, name)
+        compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
+    assert states(tmp_path) == {"sgns-seed1": ["done"], "nce-seed1": ["released"]}
+    compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
     assert_same_runs(tmp_path, local.folder, NAMES)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embtrain.common import progress, terminal
-from embtrain.common.errors import EmbtrainError, is_crash
+from embtrain.common.errors import DataError, UsageError, is_crash
 from embtrain.experiment.comparison import workers
 from embtrain.experiment.comparison.shared import handover
 from embtrain.experiment.comparison.shared.board import DONE, FAILED, KILLED, RELEASED, SKIPPED, Board, Holder
@@ -63,7 +63,8 @@ class Joiner:
     def run(self, cells: Sequence[Cell], on_finished: Callable[[Cell], None] = lambda cell: None) -> None:
         """Train cells until all are over, here or elsewhere. Raises Stopped on a signal, with all leases given up.
 
-        on_finished: called for each finished cell; an exception it raises stops everything.
+        on_finished: called for each finished cell; an exception it raises stops everything. ResourceError if this
+        machine cannot write or copy the folder of a run.
         """
         waiting, printed_at = list(cells), time.monotonic()
         with Stop() as stop:
@@ -152,7 +153,11 @@ class Joiner:
                 self._take(cell, holders.get(cell.name), self._is_used_up(cells))
 
     def _take(self, cell: Cell, holder: Holder | None, is_used_up: bool) -> None:
-        """Take a free cell, unless another process is faster, and start it."""
+        """Take a free cell, unless another process is faster, and start it.
+
+        A ResourceError is not a failure of the run, because another machine may have the disk space that this one
+        lacks. It ends this process, which would fail at every other free cell, too; the board gives up its leases.
+        """
         number = 0 if holder is None else holder.number
         step, kills = handover.last_step(handover.newest_run(self.runs, cell, number)), 0
         if holder is not None and number != self.retried.get(cell.name) and step <= holder.number_of("step", -1):
@@ -172,7 +177,7 @@ class Joiner:
             try:
                 inside = handover.prepare(self.runs, cell, lease)
                 process = CellProcess(inside, self.threads, self.lock, variables)
-            except EmbtrainError as error:
+            except (UsageError, DataError) as error:
                 self._fail(cell, lease, "; ".join(error.args), error.code)
             else:
                 self.works.append(_Work(cell, inside, lease, process))
