@@ -25,7 +25,7 @@ from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.experiment.comparison import compare, failures, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.comparison.shared import handover, joiner, sharing
-from embtrain.experiment.comparison.shared.sharing import Sharing
+from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.train import loop
 from embtrain.train.state import lease as leases
 
