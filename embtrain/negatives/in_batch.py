@@ -2,7 +2,7 @@
 
     N_i = {t_j : j ≠ i, j in the chunk of i},   q(y) = the share of y among the targets
 
-unigram    q(y) = n(y) / Σ n, counted in training                             (logQ correction)
+unigram    q(y) = n(y) / Σ n, counted in training; 0 counts as in unigram.py  (logQ correction)
 streaming  q(y) ∝ 1 / δ_y;   at step t, where y occurs:  δ_y ← (1 − α) δ_y + α (t − a_y),  a_y ← t
            δ_y, the mean number of steps between two batches with y; α falls as 1 / (occurrences) to `rate`
            (Yi et al., Sampling-bias-corrected neural modeling, RecSys 2019, algorithm 2)
@@ -33,6 +33,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.optimizers.row_growth import copy_rows
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.static.unigram import unigram_masses
 
 
 class InBatchConfig(NegativesConfig):
@@ -57,7 +58,7 @@ class InBatch(NegativeSource):
         if config.correction == "none":
             self.traits = replace(self.traits, density="none", iid=False)
         self.traits = replace(self.traits, uses_counts=config.correction == "unigram")
-        n = problem.counts.double().to(problem.device)
+        n = unigram_masses(problem, 1.0, "subsampled").to(problem.device)
         if config.correction == "unigram" and not n.sum() > 0:
             raise UsageError("negatives.correction: unigram needs counts of the positives; use streaming")
         self.log_q = (n / n.sum()).log()                                                        # (V,) float64

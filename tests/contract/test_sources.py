@@ -123,6 +123,17 @@ def test_a_source_without_counts_draws_the_same_under_other_counts(case):
     states.declared_use_of_counts(case_of(case))
 
 
+@looped("case", [case for case in DRAWING if example(case).traits.density in ("exact", "estimated")])
+def test_counts_of_zero_leave_every_candidate_a_probability(case):
+    """In a run, whose held-out data can contain candidates that training lacks."""
+    counts = torch.arange(V, dtype=torch.float64)                                       # candidate 0 is not counted
+    world = replace(tiny_problem(), counts=counts, raw_counts=counts, floors_counts=True)
+    assert (log_prob_of_all(trained(source(case, of=world), FEW_STEPS), query()) > -torch.inf).all()
+    if case == "unigram":
+        floored = counts.clamp(min=1) ** 0.75
+        assert torch.allclose(source(case, of=world).log_q.double().exp(), floored / floored.sum())
+
+
 @once
 @cases(draws.shapes)
 def test_shapes_dtypes_bounds_and_no_gradient(case):

@@ -56,6 +56,7 @@ class ProblemSpec:
     # min_n, max_n, buckets or "exact", n words -> start (n + 1,), row (R,) of their character n-grams, number of rows
     ngram_rows: Callable[[int, int, int | str, Sequence[str]], tuple[np.ndarray, np.ndarray, int]] | None = None
     new_table: Callable[[int, int, bool], Tensor] | None = None  # n, D, is_padded -> zeros in a file; None: memory
+    floors_counts: bool = False  # noise by counts takes a count of 0 as the smallest one above 0; False: as 0
 
 
 class Score(NamedTuple):

@@ -50,7 +50,9 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
     train, fused_blockers = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                           settings.loss, settings.train)
     problem = problem or task.problem_spec(device)
-    problem = replace(problem, vectors=folders.read_any, lists=problem.lists or TaskLists(task), ngram_rows=ngram_rows)
+    # Held-out positives include candidates that are none in training.
+    problem = replace(problem, floors_counts=True, vectors=folders.read_any, lists=problem.lists or TaskLists(task),
+                      ngram_rows=ngram_rows)
     if settings.train.tables != "memory":
         memory.require_disk(settings, problem, folder)
         problem = replace(problem, new_table=TableFiles(existing_part(folder)).zeros)

@@ -2,6 +2,10 @@
 
 α = 1 is the unigram of NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012), α = .75 that of word2vec (Mikolov et al.
 2013; the exponent is in its code). n(b) counts b as a target, either before subsampling, as word2vec does, or after it.
+
+NCE needs Q(b) > 0 wherever P(b|a) > 0: a candidate that is never drawn keeps its initial scores, and log-odds against Q
+have no log P. In a run, where a candidate can be a held-out positive without being one in training, a count of 0
+therefore counts as the smallest count above 0 (`ProblemSpec.floors_counts`).
 """
 
 from __future__ import annotations
@@ -39,11 +43,13 @@ class Unigram(StaticSource):
 def unigram_masses(problem: ProblemSpec, exponent: float, kind: str) -> Tensor:
     """Unnormalized noise n(b)^α, (V,) float64.
 
-    kind: counts "raw" or "subsampled". A candidate with count 0 has weight 0 unless α is 0. Raises
-    UsageError if α is negative and a count is 0.
+    kind: counts "raw" or "subsampled". With `problem.floors_counts`, candidates with count 0 get the weight of the
+    smallest count above 0. Otherwise they have weight 0 unless α is 0, and UsageError is raised if α is negative.
     """
     counts = problem.counts if kind == "subsampled" or problem.raw_counts is None else problem.raw_counts
     counts = counts.double().cpu()
+    if problem.floors_counts and (counts > 0).any():
+        counts = counts.where(counts > 0, counts[counts > 0].min())
     if exponent < 0 and (counts == 0).any():
         raise UsageError("negatives.exponent: negative exponents require every candidate to occur at least once; set 0 "
                          "or more")

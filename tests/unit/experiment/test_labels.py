@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,18 @@ def test_a_run_writes_its_files(run: experiment.Run, tmp_path: Path) -> None:
     assert (tmp_path / "vectors.txt").read_text().startswith(f"{V} 12\n")
     identity = json.loads((run.folder / "identity.json").read_text())
     assert identity["task"] == "labels" and identity["corpus"]["counts"]["train"] == 270
+
+
+@pytest.mark.parametrize("strategy", ["sgns", "nce"])
+def test_labels_that_training_lacks_have_a_likelihood(strategy: str, tmp_path: Path) -> None:
+    """The run reported that it had diverged, or ranked these labels first."""
+    lines = {"train": [i % 6 for i in range(60)], "test": [i % 8 for i in range(32)]}
+    for part, labels in lines.items():
+        rows = "".join(f"{label} {label}:1.0\n" for label in labels)
+        (tmp_path / f"mine_{part}.txt").write_text(f"{len(labels)} 12 12\n{rows}")
+    run = fit(tmp_path, strategy, tmp_path / "run", train__epochs=60, train__patience=20, train__lr=0.1)
+    assert math.isfinite(value(run, "test/log_likelihood")) and value(run, "test/precision@1") >= 0.75
+    assert [row for row in run.scores if row.metric == "warning"] == []
 
 
 @pytest.mark.parametrize(("strategy", "reduction"), [("cluster", "one"), ("sampled-softmax", "all")])
