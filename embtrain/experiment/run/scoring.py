@@ -253,6 +253,15 @@ def logits(parts: ModelParts, corrected: bool, at_once: int | None = None) -> Ca
     return compute_logits
 
 
+def undrawn_targets(parts: ModelParts, batch: Batch) -> str:
+    """State how many held-out targets have q = 0, so that the log q added to their log-odds is −∞; '' if none has."""
+    if not _are_log_odds(parts) or not len(query := encode_heldout(parts, batch)):
+        return ""
+    parts.source.prepare_log_prob(ReadOnly(parts.model))
+    n = int(parts.source.log_prob(query, query.target.unsqueeze(1)).expand(len(query), 1).isneginf().sum())
+    return f"{n:,} of {len(query):,} held-out targets have probability 0 under {parts.source.name}" if n else ""
+
+
 def estimates_probabilities(parts: ModelParts) -> bool:
     """Whether softmax of `logits(parts, corrected=True)` estimates P.
 

@@ -17,6 +17,7 @@ from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment.run import provenance, run, scoring, started
 from embtrain.experiment.run.settings import resolve
 from embtrain.losses.nce import Nce
+from embtrain.negatives.static.unigram import Unigram
 from embtrain.report.load.run import read
 from embtrain.report.render import html
 from embtrain.report.run.page import document
@@ -77,6 +78,18 @@ def test_a_loss_without_probabilities_has_a_lower_bound(tmp_path: Path, strategy
         "train.epochs=1", f"train.lr={lr}", f"train.min_lr={lr / 10}", "evaluate.resamples=0"]), tmp_path / "run")
     notes = [row.note for row in done.scores if row.metric == "warning"]
     assert any("the held-out log-likelihood is" in note for note in notes) if warns else notes == []
+
+
+def test_targets_that_are_never_drawn_are_no_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log-odds of a source that cannot draw half of the entities have no log P, whatever the training does."""
+    monkeypatch.setattr(Unigram, "masses", lambda self: torch.arange(self.problem.n_candidates).double() % 2)
+    graph = tmp_path / "graph.tsv"
+    graph.write_text("".join(f"e{i}\tr{step}\te{(i + step) % 40}\n" for i in range(40) for step in (1, 2)))
+    done = run.fit(resolve("sgns", "distmult", str(graph), sets=[
+        "train.epochs=1", "train.lr=0.01", "evaluate.resamples=0"]), tmp_path / "run")
+    (note,) = [row.note for row in done.scores if row.metric == "warning"]
+    assert re.search(r"is not finite: \w+: \d+ of \d+ held-out targets have probability 0 under unigram", note)
+    assert "diverged" not in note
 
 
 def test_advice_names_keys_of_the_engine() -> None:

@@ -2,7 +2,8 @@
 
     likelihood   the mean held-out log p is below −(2 log V + SLACK): a uniform guess among V candidates gets −log V,
                  and a model that is only wrong stays within that distance below it. Scores of a loss that estimates no
-                 probability may differ by more: for it the bound is UNSCALED times as low
+                 probability may differ by more: for it the bound is UNSCALED times as low. Where log q of a target is
+                 −∞ and its bare scores are finite, the source is the reason, not the training
     loss         the mean training loss of the last logged blocks is above that of the first block by more than RISE of
                  its size; negatives that follow the model grow harder, so with them by more than HARDER
 
@@ -15,6 +16,8 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from embtrain.common.types import Score
 from embtrain.evaluate import heldout
@@ -48,9 +51,24 @@ def _likelihood(parts: Components, scores: Sequence[Score]) -> str:
     factor = 1.0 if scoring.estimates_probabilities(parts) else UNSCALED
     if value is None or value >= factor * (2 * even - SLACK):
         return ""
+    if not math.isfinite(value) and (reason := _undrawn(parts)):
+        return reason
     level = f"is {value:.4g}, far below" if math.isfinite(value) else "is not finite, but should be near"
     return (f"the held-out log-likelihood {level} the {even:.4g} of a uniform guess: the training has diverged, and "
             f"its scores mean little; {lower_rate_hint(parts.train)}")
+
+
+def _undrawn(parts: Components) -> str:
+    """The reason for a log p that is not finite, if the source is the reason, not the scores; else ''."""
+    for part in ("test", "valid"):
+        batch = parts.task.heldout(part)
+        if len(batch) and (targets := scoring.undrawn_targets(parts, batch)):
+            query = scoring.encode_heldout(parts, batch)
+            if np.isfinite(heldout.ranks(scoring.logits(parts, corrected=False), query).log_p).all():
+                return (f"the held-out log-likelihood is not finite: {part}: {targets}, and log q is added to the "
+                        f"scores of {parts.loss.name}; choose negatives that draw every candidate, e.g. "
+                        "negatives.source: uniform")
+    return ""
 
 
 def _log_p(parts: Components, scores: Sequence[Score]) -> float | None:
