@@ -15,7 +15,7 @@ from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.subword_table import ngram_rows
-from embtrain.experiment.run import memory
+from embtrain.experiment.run import memory, scoring
 from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import Task
@@ -79,10 +79,11 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
 def build_for_training(settings: Settings, task: Task, folder: Path = Path()) -> Components:
     """Like `build`; ResourceError if an update or the optimizer state does not fit into memory.
 
-    Raises what `check_validation` raises.
+    Raises what `check_validation` and `check_stopping` raise.
     """
     check_validation(settings, task)
     parts = build(settings, task, folder=folder)
+    check_stopping(parts)
     memory.require_step(parts, settings, task.examples)
     return parts
 
@@ -92,6 +93,17 @@ def check_validation(settings: Settings, task: Task) -> None:
     if settings.train.patience and not len(task.heldout("valid")):
         raise UsageError(f"train.patience: nothing of {settings.corpus} was held out as valid, because it is too "
                          "small; give more data, or train.patience: 0")
+
+
+def check_stopping(parts: Components) -> None:
+    """Raise UsageError if early stopping watches a log-likelihood that the noise distribution makes −∞."""
+    task, traits = parts.task, parts.source.traits
+    can_change = traits.uses_model or traits.learns                     # with them, q is only known during training
+    if not parts.train.patience or can_change or not task.stopping_metric.endswith("/log_likelihood"):
+        return
+    if targets := scoring.undrawn_targets(parts, task.heldout("valid")):
+        raise UsageError(f"train.patience: {targets}, so {task.stopping_metric} is not finite; choose negatives that "
+                         "draw every candidate, e.g. negatives.source: uniform, or set train.patience: 0")
 
 
 def choose_device(name: str, place: str = "") -> str:

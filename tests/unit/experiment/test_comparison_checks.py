@@ -20,6 +20,7 @@ from embtrain.experiment.comparison.shared.sharing import Sharing
 from embtrain.experiment.paper import reproduce
 from embtrain.experiment.run import components, memory
 from embtrain.experiment.tasks import base as tasks
+from embtrain.negatives.static.unigram import Unigram
 
 pytestmark = pytest.mark.long
 
@@ -97,6 +98,15 @@ def test_patience_is_refused_if_the_corpus_is_too_small_for_validation(place: Pa
     with pytest.raises(UsageError, match=rf"^sgns, nce: train\.patience: nothing of {small} was held out as valid"):
         run(place, tmp_path / "out", "text.min_count=1", "train.patience=1", "evaluate.benchmarks=[wordsim353]",
             corpus=str(small), metric="wordsim353/spearman")
+    assert cells_here.log == []
+
+
+def test_patience_is_refused_if_held_out_words_are_never_drawn(place: Path, tmp_path: Path, cells_here: type[Here],
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `fit` refuses it."""
+    monkeypatch.setattr(Unigram, "masses", lambda self: torch.arange(self.problem.n_candidates).double() % 2)
+    with pytest.raises(UsageError, match=r"^sgns: train\.patience: .* targets have probability 0 under unigram"):
+        run(place, tmp_path / "out", "train.patience=1")
     assert cells_here.log == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.in_process import small_text
 from helpers.runs import cache, metric_rows  # noqa: F401
 
@@ -13,6 +14,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
 from embtrain.experiment import Run
 from embtrain.experiment.tasks.windows import WindowsTask
+from embtrain.negatives.static.unigram import Unigram
 
 TARGET = "valid/log_likelihood>-0.001"
 
@@ -59,6 +61,18 @@ def test_patience_is_refused_before_training_if_the_corpus_is_too_small_for_vali
         experiment.fit(settings(small, "train.patience=1"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     assert experiment.fit(settings(small), tmp_path / "run").scores
+
+
+def test_patience_is_refused_before_training_if_targets_are_never_drawn(text: Path, tmp_path: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Unigram, "masses", lambda self: torch.arange(self.problem.n_candidates).double() % 2)
+    reason = (r"train\.patience: \d+ of 300 held-out targets have probability 0 under unigram, so valid/log_likelihood "
+              r"is not finite; choose negatives")
+    for command in (lambda: experiment.fit(settings(text, "train.patience=1"), tmp_path / "run"),
+                    lambda: experiment.plan(settings(text, "train.patience=1"))):
+        with pytest.raises(UsageError, match=reason):
+            command()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("values", "sets", "ends_with"), [

@@ -59,7 +59,10 @@ def build_each(cells: Mapping[str, Cell], task: Task) -> dict[str, PlannedRun]:
         problem = read[key].problem_spec("cpu")
         try:
             built = build_within_memory(cell.settings, read[key], problem, cell.folder)
-            return PlannedRun(problem, None if built is None else built_state(built))
+            if built is None:
+                return PlannedRun(problem, None)
+            components.check_stopping(built)
+            return PlannedRun(problem, built_state(built))
         except ResourceError:
             return PlannedRun(problem, None)
 
