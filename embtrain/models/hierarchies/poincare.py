@@ -5,8 +5,14 @@
     s(u, v) = −d(u, v)                                          in training: symmetric
     is-a    = −(1 + α (‖v‖ − ‖u‖)) d(u, v)                      in evaluation, eq. 7: a hypernym v has the smaller norm
 
-The paper trains with a softmax over a positive and its negatives, which is the loss `sampled_softmax` with uniform
-negatives (eq. 5). Points are kept within MAX_NORM, in float64, and trained with Riemannian gradients (riemannian.py).
+The paper trains with a softmax over a positive and its k uniform negatives (eq. 5):
+
+    L = −log( e^{s_t} / (e^{s_t} + c Σ_j e^{s_j}) )             c = 1
+
+The strategy `poincare` corrects negatives for q = 1/V, as `sampled_softmax` does: c = V/k. Without masked negatives,
+the loss `contrastive` has c = 1. Its `loss.floor` must be below the scores, which reach −25.
+
+Points are kept within MAX_NORM, in float64, and trained with Riemannian gradients (riemannian.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from embtrain.common.types import ProblemSpec
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
+from embtrain.losses import base as losses
 from embtrain.models.hierarchies.bounds import MAX_NORM
 from embtrain.models.hierarchies.poincare import Poincare, PoincareConfig, distance
 
@@ -43,3 +44,19 @@ def test_initial_points_are_in_the_ball(dim: int, start: float) -> None:
     x = Poincare(PoincareConfig(dim=dim, start=start), problem).x.detach()
     assert torch.linalg.vector_norm(x, dim=1).max() <= MAX_NORM + 1e-12
     assert 0.5 * min(start, 0.07) < float(x.abs().max()) <= start and float(x.min()) < 0
+
+
+@pytest.mark.parametrize(("name", "settings", "weight"), [("sampled_softmax", {}, 50 / 4),
+                                                          ("contrastive", {"floor": -80}, 1.0)])
+def test_losses_weigh_negatives_as_the_module_documents(name: str, settings: dict[str, float], weight: float) -> None:
+    """With uniform negatives: sampled softmax corrects for q = 1/V, and eq. 5 of the paper is the contrastive loss."""
+    s = -distance(ball(5, 1), ball(5, 2))                                       # of the positive, then of 4 negatives
+    s[1:] -= 20.0                                                               # as between points at the rim
+    problem, zero = ProblemSpec(50, torch.ones(50, dtype=DOUBLE)), torch.zeros(1, dtype=torch.int64)
+    log_q = torch.full((1, 1), -math.log(50))
+    drawn = Negatives(torch.tensor([[1, 2, 3, 4]]), log_q=log_q, total_weight=torch.full((1, 1), 4.0))
+    query = Query(torch.zeros(1, 1), zero, zero, zero)
+    loss = losses.find(name)(losses.find(name).Config(name=name, **settings), problem)
+    value = loss(LossInput(s[:1], s[None, 1:], drawn, query, log_q=log_q)).per_example
+    e = [math.exp(x) for x in s.tolist()]
+    assert float(value) == pytest.approx(math.log1p(weight * sum(e[1:]) / e[0]), rel=1e-5)
