@@ -61,8 +61,8 @@ def compare(
         metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
-        metavar="DIR", help="Folder (default: runs/<stamp>-compare); continues a comparison there, with its options as "
-                            "defaults.")] = None,
+        metavar="DIR", help="Folder (default: runs/<stamp>-compare); continues a comparison there, with its grid as "
+                            "default.")] = None,
     join: options.Join = False,
     retry_failed: options.RetryFailed = False,
     lease_seconds: options.LeaseSeconds = None,
@@ -104,15 +104,15 @@ def reproduce(
         metavar="N", min=1, max=1000, help="Number of seeds, counted from 1 (default: the paper's).")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(
         metavar="SECONDS", min=0,
-        help="Limit of CPU seconds for all runs together; no run starts after it (default: none).")] = None,
+        help="Limit of CPU seconds for all runs together; no run starts after it (default: the paper's).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of every run. Repeatable.")] = None,
     parallel: Annotated[int | None, typer.Option(
         metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
-        metavar="DIR", help="Folder (default: runs/<stamp>-NAME); continues a reproduction there, with its options as "
-                            "defaults.")] = None,
+        metavar="DIR", help="Folder (default: runs/<stamp>-NAME); continues a reproduction there, with its corpus, "
+                            "seeds and settings as defaults.")] = None,
     join: options.Join = False,
     retry_failed: options.RetryFailed = False,
     lease_seconds: options.LeaseSeconds = None,

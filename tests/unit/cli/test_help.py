@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import typer.main
 import typer.models
+from helpers.docs_scripts import DOCS
 from helpers.looped import looped
 
 from embtrain import cli
 from embtrain.cli import commands, entry_point, options
+from embtrain.experiment.comparison.grid import Grid
 
 COLUMNS = 80
 
@@ -70,10 +72,20 @@ def test_options_have_values_with_names_instead_of_types_of_python(name: str) ->
     assert [option.name for option in options if option.metavar is None] == []
 
 
-def test_options_of_an_existing_comparison_are_documented_as_defaults() -> None:
-    for name in ("compare", "reproduce"):
-        (text,) = [option.help for option in COMMANDS[name].params if option.name == "out"]
-        assert text.endswith("there, with its options as defaults.")
+@pytest.mark.parametrize(("name", "defaults", "stored"), [
+    ("compare", "its grid as default", Grid.model_fields.keys() | {"negatives", "model", "epochs", "dim", "overrides"}),
+    ("reproduce", "its corpus, seeds and settings as defaults", {"corpus", "seeds", "overrides"})])
+def test_options_that_an_existing_comparison_does_not_store_are_documented(
+        name: str, defaults: str, stored: set[str]) -> None:
+    helps = {option.name: option.help for option in COMMANDS[name].params if option.param_type_name == "option"}
+    assert helps["out"].endswith(f"there, with {defaults}.")
+    sentence = (DOCS / "how-to" / "runs.md").read_text().partition("`comparison.yaml` does not store")[2]
+    repeated = set(re.findall(r"`--([\w-]+)`", sentence.partition(".")[0]))
+    per_call = {"config", "out", "retry_failed", "quiet", "as_json", "help"}
+    assert {key.replace("_", "-") for key in helps.keys() - stored - per_call} <= repeated
+
+
+def test_the_baseline_of_an_existing_comparison_is_the_default() -> None:
     (text,) = [option.help for option in COMMANDS["compare"].params if option.name == "baseline"]
     assert text.endswith("(default: the one stored in --out, else the first).")
 
