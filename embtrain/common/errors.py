@@ -16,7 +16,8 @@ class EmbtrainError(Exception):
     """Base of every error that a user can cause.
 
     Each argument is one line of the message. A line feed or an escape sequence inside it, from a file or a library, is
-    escaped, so that no content can add a line. `str(error)` is the printed text, `error.args` its lines.
+    escaped, so that no content can add a line. `str(error)` is the printed text, `error.args` its lines, and
+    `f"{error}"` one line, for another message.
     """
 
     code = 70
@@ -26,6 +27,9 @@ class EmbtrainError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(self.args)
+
+    def __format__(self, spec: str) -> str:
+        return format("; ".join(self.args), spec)
 
 
 class UsageError(EmbtrainError):

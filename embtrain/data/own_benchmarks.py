@@ -66,7 +66,7 @@ def read_own_recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
     try:
         result = build(EvalRecipe, [defaults, read_yaml(path)])
     except UsageError as error:
-        raise DataError("; ".join(error.args)) from error
+        raise DataError(f"{error}") from error
     for copy in result.copies:
         gold = path.parent / copy.mirror if copy.mirror else None
         if gold is not None and gold.is_file():

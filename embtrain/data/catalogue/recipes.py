@@ -128,7 +128,7 @@ def read_recipe(kind: Kind, path: Path) -> Recipe:
         layers = [read_yaml(path)]
         recipe = build(CorpusRecipe, layers) if kind == "corpora" else build(EvalRecipe, layers)
     except UsageError as error:
-        raise DataError("; ".join(error.args)) from error
+        raise DataError(f"{error}") from error
     if recipe.name != path.stem:
         raise DataError(f"{path}: name: should be {path.stem!r} like the file name, got {recipe.name!r}")
     return recipe

@@ -62,7 +62,7 @@ def read_into_cache(work: Callable[[], T]) -> T:
         try:
             return work()
         except (OSError, ResourceError) as error:
-            line = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            line = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else f"{error}"
             if isinstance(error, FileNotFoundError) or not line.startswith(f"{cache}{os.sep}"):
                 raise
             raise ResourceError(f"{line}; set EMBTRAIN_CACHE to a writable folder with free space") from error

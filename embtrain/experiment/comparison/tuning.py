@@ -253,7 +253,7 @@ def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]
         trial_outcome = outcome.read_outcome(folder, trial_cell.name, trial_cell.label, trial_cell.loss,
                                              trial_cell.model, trial_cell.seed, trial_cell.folder, trial_cell.failure)
     except DataError as error:
-        return {"value": None, "cpu_seconds": None, "error": str(error)}
+        return {"value": None, "cpu_seconds": None, "error": f"{error}"}
     if trial_outcome.starved:
         raise ResourceError(f"{trial_outcome.relative_folder}: {trial_outcome.error}; this trial does not rate "
                             "its settings, because the machine could not finish it, so the search stops; free "

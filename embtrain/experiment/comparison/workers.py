@@ -119,7 +119,7 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
                     try:
                         running[cell] = CellProcess(cell, threads, lock)
                     except EmbtrainError as error:
-                        printer.print_end(cell, cell.fail("; ".join(error.args), error.code))
+                        printer.print_end(cell, cell.fail(f"{error}", error.code))
                 if stop.requested is not None:
                     for process in running.values():
                         process.send_once(stop.requested)

@@ -60,7 +60,7 @@ def _warn_of_changes(name: str, stored: Path, paper: Paper) -> None:
     try:
         changes = outcome.differing_keys(paper, papers.read(file := papers.path(name)), "")
     except UsageError as error:
-        _log.warning("%s; %s from the start decides", error, stored)
+        _log.warning(f"{error}; {stored} from the start decides")
         return
     if changes:
         _log.warning("%s: differs in %s from %s, which is from the start and decides; give another --out to use the "

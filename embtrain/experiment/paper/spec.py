@@ -199,7 +199,7 @@ def _dangling_names(paper: Paper) -> Iterator[tuple[KeyPath, str]]:
         try:
             load_recipe("evals", name)
         except UsageError as error:
-            yield ("benchmarks", i), str(error)
+            yield ("benchmarks", i), f"{error}"
     for i, name in enumerate(paper.during_training):
         if name not in paper.benchmarks:
             yield ("during_training", i), f"{name!r} is not one of the benchmarks: {', '.join(paper.benchmarks)}"

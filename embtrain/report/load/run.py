@@ -140,7 +140,7 @@ def _config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:
     try:
         tree = read_yaml(path).tree
     except UsageError as error:
-        raise DataError("; ".join(error.args)) from error
+        raise DataError(f"{error}") from error
     if not tree:
         raise DataError(f"{path}: is empty; restore the run's own config.yaml")
     return tree, read_text(path)

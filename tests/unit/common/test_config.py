@@ -213,6 +213,11 @@ def test_a_value_that_fits_no_member_of_a_union_is_reported_once() -> None:
     assert str(caught.value) == "--set size=al: size: should be a valid integer, got 'al'"
 
 
+def test_an_error_with_several_lines_is_one_line_of_another() -> None:
+    error = UsageError("a: 1: wrong", "b: 2: wrong")
+    assert str(UsageError(f"c: {error}")) == "c: a: 1: wrong; b: 2: wrong" and str(error).splitlines() == [*error.args]
+
+
 # --- files that are not configurations ----------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("text", "message"), [

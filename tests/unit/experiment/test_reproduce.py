@@ -285,11 +285,14 @@ def test_a_file_that_was_changed_since_the_start_is_reported(
         reproduce.reproduce(str(yaml_of(place, old, new)), out=tmp_path)
         assert caplog.messages == [f"{file}: differs in {keys} from {stored}, which is from the start and decides; "
                                    "give another --out to use the changed file"] * bool(keys)
-    file.unlink()
-    caplog.clear()
-    reproduce.reproduce(str(file), out=tmp_path)
-    (message,) = caplog.messages
-    assert message.startswith(f"{file}: ") and message.endswith(f"; {stored} from the start decides")
+    for n_errors, cause in ((1, file.unlink), (2, lambda: yaml_of(place, "seeds: 3", "seeds: 0\nseed: 3"))):
+        cause()
+        caplog.clear()
+        reproduce.reproduce(str(file), out=tmp_path)
+        (message,) = caplog.messages
+        *errors, end = message.split("; ")
+        assert [error.partition(":")[0] for error in errors] == [str(file)] * n_errors
+        assert end == f"{stored} from the start decides"
 
 
 @pytest.mark.slow

@@ -152,5 +152,5 @@ def _encode(store: ShardStore, shard: Shard, threads: int | None) -> tuple[int, 
         return ResourceError.code, (f"{shard.path}: no memory to read it; lower {store.rules.options.section}.workers, "
                                     "or free memory")
     except EmbtrainError as error:
-        return error.code, str(error)
+        return error.code, f"{error}"
     return _DONE, ""

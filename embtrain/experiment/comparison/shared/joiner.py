@@ -178,7 +178,7 @@ class Joiner:
                 inside = handover.prepare(self.runs, cell, lease)
                 process = CellProcess(inside, self.threads, self.lock, variables)
             except (UsageError, DataError) as error:
-                self._fail(cell, lease, "; ".join(error.args), error.code)
+                self._fail(cell, lease, f"{error}", error.code)
             else:
                 self.works.append(_Work(cell, inside, lease, process))
 
