@@ -7,8 +7,11 @@
     family        in a family of m comparisons α is α/m, Holm's first step; the power is then a lower bound
     detectable    s δ_n;   needed = the smallest n with δ_n ≤ |d̄|/s
     clusters      a permutation of the signs of C clusters of items has p in steps of 2^{1−C}: its level is the largest
-                  step below α, and n is C. At level 0 no difference can be separated. `needed` is in items, for
-                  clusters of the same size. δ_n is that of t: at the smallest C the power is .7, not .8
+                  step below α, and n is C. At level 0 there is no lower bound of the power.
+                  `needed` is in items, for clusters of the same size. δ_n is that of t: at the smallest C the power is
+                  .7, not .8
+    least C       the smallest C at which a difference can be separated: its level is above 0 at α/(m−r), the step of
+                  Holm that it reaches after the r others of its family that are separated
 
 s is an estimate, and a rough one over 3 seeds; so is everything derived from it. Two seeds leave s one degree of
 freedom: their interval is printed, but the verdict is that they are too few, whatever p is.
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -30,7 +34,7 @@ TOO_FEW_ITEMS = "too few items, or all equal"
 TOO_FEW_SEEDS = "two seeds are too few to separate"
 MIN_SEEDS = 3  # with fewer, no verdict separates two strategies
 POWER = 0.8
-MAX_NEEDED = {"seeds": 1000, "items": 1_000_000}  # larger values of `needed` are not reported
+MAX_NEEDED = {"seeds": 1000, "items": 1_000_000}  # larger values of `needed` are not reported, unless there are more
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,19 @@ class Difference:
     n: int                       # pairs used
     verdict: str
     detectable: float | None     # smallest mean difference that n would separate with power .8
-    needed: int | None           # n that would separate the observed one with power .8; None: more than MAX_NEEDED
+    needed: int | None           # n that would separate the observed one with power .8; None: more than `max_needed`
     kind: Literal["seeds", "items"]
     sd: float | None = None      # of the paired differences
     level: float = 0.95
     higher_better: bool = True
     note: str = ""
-    # of the items, if their signs are permuted: the number of clusters, and the smallest one that can be separated
+    # of the items, if their signs are permuted: the number of clusters, and the smallest that can separate A and B
     clusters: int | None = field(default=None, metadata=OMIT_IF_NONE)
     min_clusters: int | None = field(default=None, metadata=OMIT_IF_NONE)
+
+    @property
+    def max_needed(self) -> int:
+        return max(MAX_NEEDED[self.kind], self.n)
 
     @property
     def shortage(self) -> str:
@@ -89,7 +97,7 @@ class Difference:
             text += f" {self.shortage}."
         elif self.detectable is not None:
             text += f" {self.n} {count_noun} would have separated {self.detectable:.3g} with {100 * POWER:.0f} % power"
-            needed_text = f"more than {MAX_NEEDED[self.kind]}" if self.needed is None else str(self.needed)
+            needed_text = f"more than {self.max_needed}" if self.needed is None else str(self.needed)
             text += f"; the difference seen would take {needed_text}."
         return text
 
@@ -145,14 +153,17 @@ def hedges_g(mean: float, sd: float, n: int) -> float | None:
     return mean / sd * math.exp(special.gammaln(m / 2) - special.gammaln((m - 1) / 2)) / math.sqrt(m / 2)
 
 
-def with_verdict(d: Difference, p_holm: float | None, m: int) -> Difference:
-    """The difference with verdict and power, in a family of m; unchanged if it was not tested.
+def with_verdict(d: Difference, family: Sequence[float] = (), p_holm: float | None = None) -> Difference:
+    """The difference with verdict and power; unchanged if it was not tested.
 
+    family: the adjusted p of each of its differences, including p_holm of this one; by default it has only this one.
     Below MIN_SEEDS seeds the verdict is TOO_FEW_SEEDS and no difference is detectable.
     """
     if d.p is None or d.mean is None:
         return d
-    alpha, p = (1 - d.level) / m, d.p if p_holm is None else p_holm
+    p = d.p if p_holm is None else p_holm
+    family = family or [p]
+    alpha, n_others = (1 - d.level) / len(family), sum(q < 1 - d.level for q in family) - (p < 1 - d.level)
     winner = A_BEATS_B if (d.mean > 0) == d.higher_better else B_BEATS_A
     too_few = d.kind == "seeds" and d.n < MIN_SEEDS
     separated = winner if p < 1 - d.level and d.mean != 0 else NOT_SEPARABLE
@@ -160,10 +171,10 @@ def with_verdict(d: Difference, p_holm: float | None, m: int) -> Difference:
     sd = None if d.sd is None else d.sd * math.sqrt(n / d.n)
     mean = d.mean
     d = replace(d, p_holm=p_holm, verdict=TOO_FEW_SEEDS if too_few else separated, detectable=None, needed=None,
-                min_clusters=_min_signs(alpha) if signs else None)
+                min_clusters=_min_signs((1 - d.level) / (len(family) - n_others)) if signs else None)
     if d.shortage or sd is None:
         return d
     effect = least_effect(n, sign_level(alpha, n) if signs else alpha)
-    needed = _needed(mean, sd, alpha, MAX_NEEDED[d.kind] * n // d.n, signs)
-    return replace(d, detectable=sd * effect if sd and not too_few else None,
+    needed = _needed(mean, sd, alpha, d.max_needed * n // d.n, signs)
+    return replace(d, detectable=sd * effect if sd and math.isfinite(effect) and not too_few else None,
                    needed=None if needed is None else math.ceil(needed * d.n / n))

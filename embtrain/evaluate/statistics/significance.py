@@ -115,7 +115,7 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
     effect = None if mean is None or sd is None else hedges_g(mean, sd, n)
     undecided = Difference(*names, metric, mean, low, high, p, None, effect, n, ONE_SEED if n else NO_SEED, None, None,
                            "seeds", sd, level, higher_better, note)
-    return with_verdict(undecided, None, 1)
+    return with_verdict(undecided)
 
 
 def _by_seed(values: Values) -> Mapping[int, float | None]:
@@ -133,9 +133,9 @@ def holm(ps: Sequence[float] | Floats) -> Floats:
 
 def holm_family(differences: Sequence[Difference]) -> list[Difference]:
     """The same differences, judged together: Holm over those that have a p value."""
-    adjusted = iter(holm([d.p for d in differences if d.p is not None]).tolist())
-    m = sum(d.p is not None for d in differences)
-    return [d if d.p is None else with_verdict(d, next(adjusted), m) for d in differences]
+    adjusted = holm([d.p for d in differences if d.p is not None]).tolist()
+    ps = iter(adjusted)
+    return [d if d.p is None else with_verdict(d, adjusted, next(ps)) for d in differences]
 
 
 def compare_to_baseline(values: Mapping[str, Values], baseline: str, metric: str, higher_better: bool = True,
@@ -293,4 +293,4 @@ def _item_difference(bootstrap: BootstrapDifference, p: float | None, n: int, na
     note = "" if bootstrap.n == n else f"{bootstrap.n} of {n} items used; the others are missing or not finite in one"
     undecided = Difference(*names, metric, bootstrap.mean, bootstrap.low, bootstrap.high, p, None, effect, bootstrap.n,
                            TOO_FEW_ITEMS, None, None, "items", sd, level, higher_better, note, clusters)
-    return with_verdict(undecided, None, 1)
+    return with_verdict(undecided)

@@ -12,7 +12,6 @@ from typing import Any
 from embtrain.evaluate.statistics.difference import (
     A_BEATS_B,
     B_BEATS_A,
-    MAX_NEEDED,
     MIN_SEEDS,
     NOT_SEPARABLE,
     TOO_FEW_SEEDS,
@@ -104,7 +103,7 @@ def _unknown(differences_on_metric: Sequence[Difference], baseline: str, values:
         if d.detectable is None:
             parts.append(f"whether {d.a} and {baseline} differ: {d.mean:+.3g} at each of the {d.n} seeds")
             continue
-        need = f"more than {MAX_NEEDED['seeds']}" if d.needed is None else f"{d.needed}"
+        need = f"more than {d.max_needed}" if d.needed is None else f"{d.needed}"
         parts.append(f"whether {d.a} differs from {baseline} by less than {d.detectable:.2g} (separating the observed "
                      f"{d.mean:+.3g} takes {need} seeds; there are {d.n})")
     untested: dict[str, list[str]] = {}                     # strategies by the reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, MAX_NEEDED, Difference
+from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, Difference
 from embtrain.report.comparison.decimals import Decimals, metric_label, p_value, true_minus
 from embtrain.report.comparison.tables import collapsible_table, level
 from embtrain.report.format import number
@@ -66,7 +66,7 @@ def _verdict(d: Difference) -> str:
     elif d.detectable is not None:
         text += f": {d.n:,} {d.kind} would separate {number(d.detectable)}"
         text += f"; the observed difference takes {d.needed:,}" if d.needed is not None \
-            else f"; the observed difference takes more than {MAX_NEEDED[d.kind]:,}"
+            else f"; the observed difference takes more than {d.max_needed:,}"
     return text
 
 

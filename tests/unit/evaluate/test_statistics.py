@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -240,6 +240,12 @@ def test_needed_ends_at_a_thousand_seeds() -> None:
     assert few.needed is None and few.sentence().endswith("; the difference seen would take more than 1000.")
 
 
+def test_a_difference_of_more_items_than_are_reported_needs_more_than_there_are() -> None:
+    few = compare_items(draw((9,), 2), np.zeros(9), NAMES, "m")
+    (many,) = holm_family([replace(few, n=2_000_000, clusters=2_000_000, mean=1e-9)])
+    assert many.needed is None and many.sentence().endswith("; the difference seen would take more than 2000000.")
+
+
 # --- items ---------------------------------------------------------------------------------------------------------
 
 def test_bootstrap_of_a_mean_is_the_normal_interval() -> None:
@@ -412,14 +418,29 @@ def test_power_over_items_is_that_of_a_permutation_of_clusters(C: int, m: int, s
     clusters = np.repeat(np.arange(C), size)
     d = compare_items(np.repeat(draw((C,), seed) + mean, size), np.zeros(C * size), NAMES, "m", clusters, resamples=9)
     d = holm_family([d] * m)[0]
-    smallest_p = 2.0 ** (1 - d.min_clusters)
-    assert (d.n, d.clusters) == (C * size, C) and smallest_p * m < 0.05 <= 2 * smallest_p * m
+    smallest_p = 2.0 ** (1 - d.min_clusters) * (m if d.verdict == NOT_SEPARABLE else 1)
+    assert (d.n, d.clusters) == (C * size, C) and smallest_p < 0.05 <= 2 * smallest_p
     if d.min_clusters > C:
         assert (d.verdict, d.detectable, d.needed) == (NOT_SEPARABLE, None, None)
         assert d.sentence().endswith(f" too few for the test, which takes {d.min_clusters} or more.")
     else:
         assert d.detectable > least_effect(C, 0.05 / m) * d.sd / math.sqrt(size) and not d.shortage
         assert d.needed is None or (d.needed % size == 0 and d.needed >= size * d.min_clusters)
+
+
+@given(st.lists(st.tuples(st.integers(2, 12), st.integers(0, 4)), min_size=1, max_size=5))
+def test_min_clusters_is_the_smallest_number_with_which_holm_separates(family: list[tuple[int, int]]) -> None:
+    """family: clusters, and log2 of p over its smallest value. The other differences stay as they are."""
+    base = compare_items(np.arange(1.0, 8), np.zeros(7), NAMES, "m", resamples=9)
+
+    def judged(signs: list[tuple[int, int]]) -> list[Difference]:
+        return holm_family([replace(base, n=C, clusters=C, p=min(1, 2.0 ** (steps + 1 - C))) for C, steps in signs])
+
+    for i, d in enumerate(judged(family)):
+        best = [judged([*family[:i], (C, 0), *family[i + 1:]])[i] for C in range(2, 13)]
+        separating = [other.clusters for other in best if other.verdict == A_BEATS_B]
+        assert d.min_clusters == min(separating) if d.verdict == NOT_SEPARABLE else d.clusters >= d.min_clusters
+        assert bool(d.shortage) == (d.clusters < d.min_clusters) and (d.detectable is None or d.detectable < math.inf)
 
 
 @pytest.mark.parametrize(("C", "alpha"), [(6, 0.05), (8, 0.0125), (12, 0.05)])
