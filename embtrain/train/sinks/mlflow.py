@@ -22,6 +22,7 @@ from embtrain.common.types import Score
 from embtrain.train.sinks.base import LogLine, Sink, final_values, store_folder
 
 EXPERIMENT = "embtrain"
+FILE = "mlflow.json"            # in the folder of the run
 _SQLITE = "sqlite:///"          # followed by a quoted path or one of SQLite's own URIs, and by options after "?"
 MAX_METRICS = 500             # per request; MLflow accepts 1,000
 MAX_PARAMS = 100
@@ -40,7 +41,15 @@ class MLflow(Sink):
         self.started, self.store = started, "MLFLOW_TRACKING_URI" if uri else str(default)
         with self._translating_errors():
             self.client = _open(uri or _sqlite_uri(default))
-            self.run = self._run(folder, settings)
+            self.run, params = self._stored_run(folder / FILE) or (self._new_run(folder), {})
+            try:                        # nothing else closes a sink that does not start
+                write_json(folder / FILE, {"run_id": self.run})
+                self.client.update_run(self.run, "RUNNING")
+                self._send_params({key: value for key, value in settings.items() if key not in params})
+            except BaseException:
+                with contextlib.suppress(ResourceError):
+                    self.close(done=False)
+                raise
 
     def write(self, lines: Sequence[LogLine]) -> None:
         from mlflow.entities import Metric
@@ -58,15 +67,10 @@ class MLflow(Sink):
         with self._translating_errors():
             self.client.set_terminated(self.run, "FINISHED" if done else "KILLED")
 
-    def _run(self, folder: Path, settings: Mapping[str, str]) -> str:
-        """The id of the run's stream: the stored one if the store still has it, else that of a new run."""
-        from mlflow.entities import Param
+    def _new_run(self, folder: Path) -> str:
+        """The id of a new run."""
         from mlflow.exceptions import MlflowException
 
-        path = folder / "mlflow.json"
-        if run_id := self._stored_run(path):
-            self.client.update_run(run_id, "RUNNING")
-            return run_id
         experiment = self.client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
             with contextlib.suppress(MlflowException):  # another run creates it right now
@@ -74,28 +78,30 @@ class MLflow(Sink):
             experiment = self.client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:
             raise ResourceError(f"train.sinks: mlflow: its store has no experiment {EXPERIMENT!r} and rejects new ones")
-        run_id = self.client.create_run(
+        return str(self.client.create_run(
             experiment.experiment_id, start_time=round(1000 * self.started), run_name=folder.name
-        ).info.run_id
+        ).info.run_id)
+
+    def _send_params(self, settings: Mapping[str, str]) -> None:
+        from mlflow.entities import Param
+
         params = [Param(key, value[:MAX_PARAM_LENGTH]) for key, value in settings.items()]
         for first in range(0, len(params), MAX_PARAMS):
-            self.client.log_batch(run_id, params=params[first:first + MAX_PARAMS])
-        write_json(path, {"run_id": run_id})
-        return run_id
+            self.client.log_batch(self.run, params=params[first:first + MAX_PARAMS])
 
-    def _stored_run(self, path: Path) -> str | None:
-        """The id in mlflow.json; None without one, or if the store does not have its run, or only as deleted."""
+    def _stored_run(self, path: Path) -> tuple[str, Mapping[str, str]] | None:
+        """The id in `path` and the parameters of its run; None if the store does not have that, or only as deleted."""
         from mlflow.exceptions import MlflowException
 
         try:
-            info = self.client.get_run(str(read_json(path)["run_id"])).info
+            run = self.client.get_run(str(read_json(path)["run_id"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         except MlflowException as error:
             if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise  # a server that does not answer must not split the stream
             return None
-        return str(info.run_id) if info.lifecycle_stage == "active" else None
+        return (str(run.info.run_id), run.data.params) if run.info.lifecycle_stage == "active" else None
 
     @contextlib.contextmanager
     def _translating_errors(self) -> Iterator[None]:

@@ -356,6 +356,55 @@ def test_mlflow_store_is_in_the_folder_of_the_runs_whatever_its_name(
         MLflow(path.parent / "run", {}, 0.0)
 
 
+class MemoryStore:
+    """MLflow's client; `error`: that of the second request with parameters."""
+
+    error: BaseException | None = None
+
+    def __init__(self) -> None:
+        self.runs: list[Any] = []
+        self.requests = 0
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id="0")
+
+    def create_run(self, *_: Any, **__: Any) -> Any:
+        info = SimpleNamespace(run_id=str(len(self.runs)), lifecycle_stage="active", status="RUNNING")
+        self.runs.append(SimpleNamespace(info=info, data=SimpleNamespace(params={})))
+        return self.runs[-1]
+
+    def get_run(self, run_id: str) -> Any:
+        return self.runs[int(run_id)]
+
+    def set_status(self, run_id: str, status: str) -> None:
+        self.get_run(run_id).info.status = status
+
+    update_run = set_terminated = set_status
+
+    def log_batch(self, run_id: str, params: Sequence[tuple[str, str]]) -> None:
+        self.requests += 1
+        if self.error is not None and self.requests > 1:
+            raise self.error
+        stored = self.get_run(run_id).data.params
+        assert not stored.keys() & dict(params).keys()          # MLflow rejects other values
+        stored.update(params)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the server is away"), KeyboardInterrupt()])
+def test_mlflow_run_that_cannot_start_is_closed_and_continued_by_the_next_start(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: SimpleNamespace, error: BaseException) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow.entities", SimpleNamespace(Param=lambda key, value: (key, value)))
+    monkeypatch.setitem(sys.modules, "mlflow.exceptions", SimpleNamespace(MlflowException=ConnectionError))
+    store, settings = MemoryStore(), {f"model.key{i}": str(i) for i in range(150)}
+    monkeypatch.setattr("embtrain.train.sinks.mlflow._open", lambda uri: store)
+    with monkeypatch.context() as patch, pytest.raises((ResourceError, KeyboardInterrupt)):
+        patch.setattr(store, "error", error)
+        MLflow(tmp_path / "run", settings, 0.0)
+    assert [run.info.status for run in store.runs] == ["KILLED"]
+    MLflow(tmp_path / "run", settings, 0.0)
+    assert [(run.info.status, run.data.params) for run in store.runs] == [("RUNNING", settings)]
+
+
 def test_mlflow_store_is_created_by_several_runs_at_once(tmp_path: Path) -> None:
     require("mlflow", "sqlalchemy", "alembic")
     code = "import sys; from pathlib import Path; from embtrain.train.sinks.mlflow import MLflow; " \
