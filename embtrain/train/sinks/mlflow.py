@@ -154,7 +154,7 @@ def _database_error(error: BaseException) -> BaseException:
     while cause is not None:
         if isinstance(original := getattr(cause, "orig", None), BaseException):
             return original
-        cause = cause.__cause__
+        cause = cause.__cause__ or cause.__context__
     return error
 
 

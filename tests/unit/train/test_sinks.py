@@ -296,9 +296,10 @@ class WrappedError(Exception):
     orig = OSError("file is not\na database")
 
 
-def mlflow_error() -> Exception:
+def mlflow_error(link: str) -> Exception:
+    """link: `__cause__` of an error that was raised `from` that of SQLAlchemy, `__context__` while it was handled."""
     error = RuntimeError("(raised as a result of autoflush)\nfile is not a database\n[SQL: INSERT]")
-    error.__cause__ = WrappedError(str(error))
+    setattr(error, link, WrappedError(str(error)))
     return error
 
 
@@ -306,7 +307,8 @@ def mlflow_error() -> Exception:
     (RuntimeError("the server\nis away"), "the server is away"),
     (RuntimeError(), "RuntimeError"),
     (WrappedError("(Background on this error at: ...)"), "file is not a database"),
-    (mlflow_error(), "file is not a database"),
+    (mlflow_error("__cause__"), "file is not a database"),
+    (mlflow_error("__context__"), "file is not a database"),
 ])
 def test_mlflow_errors_of_any_kind_name_the_store_and_the_cause(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: SimpleNamespace, error: Exception, problem: str
