@@ -85,10 +85,11 @@ def create_once(path: Path, create: Callable[[Path], object]) -> Path:
     """Create a file by `create(temporary path)` unless it exists; return its path, links resolved.
 
     Of concurrent processes, the first one's remains. Without hard links, a file that another process creates between
-    the last check and the rename is replaced.
+    the last check and the rename is replaced. Raises OSError, for example for a loop of links.
     """
     path = Path(os.path.realpath(path))                      # the target of a link may be missing
-    if path.exists():
+    with contextlib.suppress(FileNotFoundError):
+        path.stat()
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(f".{path.name}.", path.parent) as folder:

@@ -194,6 +194,15 @@ def test_the_missing_target_of_a_link_is_created_once(tmp_path: Path) -> None:
     assert path.is_symlink() and path.read_text() == "text"
 
 
+def test_a_file_is_not_created_at_a_loop_of_links(tmp_path: Path) -> None:
+    for name, target in (("itself", "itself"), ("a", "b"), ("b", "a")):
+        (tmp_path / name).symlink_to(target)
+    for name in ("itself", "a", "b", "a/store"):
+        with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+            create_once(tmp_path / name, Path.touch)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "itself"]
+
+
 def test_a_name_that_begins_with_a_dash_is_not_an_option() -> None:
     assert files.as_argument(Path("-cmp/cells/a")) == "./-cmp/cells/a" and files.as_argument("runs/-a") == "runs/-a"
     assert files.resume_command(Path("-a b")) == "embtrain resume './-a b'"
