@@ -169,9 +169,9 @@ def test_estimate_reads_a_sample(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_estimate_of_long_lines_is_scaled_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                       format: str) -> None:
     monkeypatch.setattr(estimate, "SAMPLE_BYTES", 30_000)
-    line = "red green blue " * 100_000
+    line = "rot grün blau " * 100_000
     path = tmp_path / "long.txt"
-    path.write_text(line if format == "auto" else json.dumps({"text": line}))
+    path.write_text(line if format == "auto" else json.dumps({"about": "x" * 10**7, "text": line}))    # with escapes
     config = TextConfig() if format == "auto" else TextConfig(format="jsonl")
     kind, files = text.find_files([path], config.format, config, "t")
     result = estimate.estimate("t", files, config.rules(kind, config.max_sequence), 1)

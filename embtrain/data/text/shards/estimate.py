@@ -108,6 +108,7 @@ class _Sample:
         self.n_bytes = 0          # of text that was read
         self._shard, self._rules = shard, rules
         self._text = b""          # some of it
+        self._kind = divisible_kind(shard.path, rules)
         self._span_bytes: int | None = None
 
     def documents(self, tally: Tally) -> Iterator[TextDocument]:
@@ -121,8 +122,9 @@ class _Sample:
 
     def disk_bytes(self) -> float:
         """Return the bytes on disk that the sample takes, approximately."""
-        if self._span_bytes is not None:      # a long line was read in part
-            return min(self._span_bytes, self.n_bytes) if self.n_bytes >= SAMPLE_BYTES else self._span_bytes
+        if self._span_bytes is not None:
+            is_cut = self._kind != "jsonl" and self.n_bytes >= SAMPLE_BYTES       # inside a long line
+            return min(self._span_bytes, self.n_bytes) if is_cut else self._span_bytes
         is_packed = self._shard.path.name.lower().endswith((*PACKED, ".parquet", ".pq"))
         ratio = len(zlib.compress(self._text)) / len(self._text) if is_packed and self._text else 1.0
         return min(self.n_bytes * ratio, self._shard.size)
@@ -130,7 +132,7 @@ class _Sample:
     def _begin(self) -> Shard:
         """Return the shard, cut to its first lines if it is plain text or JSON lines."""
         shard, path = self._shard, self._shard.path
-        kind = divisible_kind(path, self._rules)
+        kind = self._kind
         if kind is None or kind == "parquet" or len(shard.files.entries) > 1:
             return shard
         begin, end = shard.span or (0, shard.size)
