@@ -80,6 +80,15 @@ def test_a_loss_without_probabilities_has_a_lower_bound(tmp_path: Path, strategy
     assert any("the held-out log-likelihood is" in note for note in notes) if warns else notes == []
 
 
+def test_large_scores_of_a_sound_ranking_are_no_sign(tmp_path: Path) -> None:
+    """The scores of products grow with the dimensions and the rate."""
+    graph = tmp_path / "graph.tsv"
+    graph.write_text("".join(f"e{i}\tr{step}\te{(i + step) % 40}\n" for i in range(40) for step in (1, 2)))
+    done = run.fit(resolve("margin", "complex", str(graph), sets=[
+        "train.epochs=60", "model.dim=1000", "train.lr=3", "train.min_lr=.3", "evaluate.resamples=0"]), tmp_path / "run")
+    assert [row.note for row in done.scores if row.metric == "warning"] == []
+
+
 def test_targets_that_are_never_drawn_are_no_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log-odds of a source that cannot draw half of the entities have no log P, whatever the training does."""
     monkeypatch.setattr(Unigram, "masses", lambda self: torch.arange(self.problem.n_candidates).double() % 2)

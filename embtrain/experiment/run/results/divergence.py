@@ -2,8 +2,9 @@
 
     likelihood   the mean held-out log p is below −(2 log V + SLACK): a uniform guess among V candidates gets −log V,
                  and a model that is only wrong stays within that distance below it. Scores of a loss that estimates no
-                 probability may differ by more: for it the bound is UNSCALED times as low. Where log q of a target is
-                 −∞ and its bare scores are finite, the source is the reason, not the training
+                 probability have any scale: for it the bound is UNSCALED times as low, and the mean rank of held-out
+                 targets must also be above WORST_RANK of V. Where log q of a target is −∞ and its bare scores are
+                 finite, the source is the reason, not the training
     loss         the mean training loss of the last logged blocks is above that of the first block by more than RISE of
                  its size; negatives that follow the model grow harder, so with them by more than HARDER
 
@@ -28,9 +29,10 @@ from embtrain.train.loop import Position
 from embtrain.train.state.metrics_log import read
 
 SLACK = 10.0   # nats
-# Of 40 entities, sound runs of margin losses had a log p of -3 to -140, the lowest an untrained TransE of 2,000
-# dimensions; with a rate of 1000 it was -4,900 to -6e10. The bound there is -1,740.
+# Of 40 entities, where the bound is -1,740, margin losses with a rate of 1000 had a log p of -4,900 to -6e10 and a mean
+# rank of .2 to .6 of V. Sound runs had -3 to -140, but a ComplEx of 1,000 dimensions -2,400 with a rank of .04 of V.
 UNSCALED = 100.0
+WORST_RANK = 0.1
 RISE = 0.2
 HARDER = 2.0
 LAST_BLOCKS = 5       # logged blocks
@@ -48,8 +50,11 @@ def rows(parts: Components, folder: Path, scores: Sequence[Score], position: Pos
 
 def _likelihood(parts: Components, scores: Sequence[Score]) -> str:
     value, even = _log_p(parts, scores), -math.log(parts.problem.n_candidates)
-    factor = 1.0 if scoring.estimates_probabilities(parts) else UNSCALED
-    if value is None or value >= factor * (2 * even - SLACK):
+    has_scale = scoring.estimates_probabilities(parts)
+    if value is None or value >= (1.0 if has_scale else UNSCALED) * (2 * even - SLACK):
+        return ""
+    checked = None if has_scale or not math.isfinite(value) else _checked(parts)
+    if checked is not None and float(checked.rank.mean()) <= WORST_RANK * checked.V:
         return ""
     if not math.isfinite(value) and (reason := _undrawn(parts)):
         return reason
@@ -76,12 +81,18 @@ def _log_p(parts: Components, scores: Sequence[Score]) -> float | None:
     stated = [row for row in scores if row.metric == "log_likelihood" and row.benchmark in ("valid", "test") and row.n]
     if stated:
         return min(-math.inf if row.value is None else row.value for row in stated)
+    checked = _checked(parts)
+    value = math.nan if checked is None else float(checked.log_p.mean())
+    return None if checked is None else -math.inf if math.isnan(value) else value
+
+
+def _checked(parts: Components) -> heldout.PairRanks | None:
+    """The likelihoods and ranks of CHECKED_EXAMPLES held-out examples; None if nothing is held out."""
     for part in ("test", "valid"):
         batch = parts.task.heldout(part)
         if len(batch):
             query = scoring.encode_heldout(parts, batch.rows(slice(0, scoring.CHECKED_EXAMPLES)))
-            value = float(heldout.ranks(scoring.logits(parts, corrected=True), query).log_p.mean())
-            return -math.inf if math.isnan(value) else value
+            return heldout.ranks(scoring.logits(parts, corrected=True), query)
     return None
 
 
