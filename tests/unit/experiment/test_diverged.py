@@ -85,7 +85,7 @@ def test_large_scores_of_a_sound_ranking_are_no_sign(tmp_path: Path) -> None:
     graph = tmp_path / "graph.tsv"
     graph.write_text("".join(f"e{i}\tr{step}\te{(i + step) % 40}\n" for i in range(40) for step in (1, 2)))
     done = run.fit(resolve("margin", "complex", str(graph), sets=[
-        "train.epochs=60", "model.dim=1000", "train.lr=3", "train.min_lr=.3", "evaluate.resamples=0"]), tmp_path / "run")
+        "train.epochs=60", "model.dim=1000", "train.lr=3", "evaluate.resamples=0"]), tmp_path / "run")
     assert [row.note for row in done.scores if row.metric == "warning"] == []
 
 
