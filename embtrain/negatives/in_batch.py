@@ -61,7 +61,8 @@ class InBatch(NegativeSource):
         n = unigram_masses(problem, 1.0, "subsampled").to(problem.device)
         if config.correction == "unigram" and not n.sum() > 0:
             raise UsageError("negatives.correction: unigram needs counts of the positives; use streaming")
-        self.log_q = (n / n.sum()).log()                                                        # (V,) float64
+        # (V,) float64; the positives are drawn by their real counts, also where a count of 0 has a mass
+        self.log_q = (n / problem.counts.to(n).sum()).log()
         self.step = 0
         self.seen = torch.zeros(len(n), dtype=torch.int64, device=problem.device)    # steps in which y occurred
         self.last = torch.zeros(len(n), dtype=torch.float64, device=problem.device)  # a

@@ -132,6 +132,8 @@ def test_counts_of_zero_leave_every_candidate_a_probability(case):
     if case == "unigram":
         floored = counts.clamp(min=1) ** 0.75
         assert torch.allclose(source(case, of=world).log_q.double().exp(), floored / floored.sum())
+    if case == "in_batch":                                                    # it draws the targets that occur
+        assert torch.allclose(source(case, of=world).log_q.exp()[1:], counts[1:] / counts.sum())
 
 
 @once
