@@ -151,10 +151,12 @@ def _database(uri: str) -> str:
 def _database_error(error: BaseException) -> BaseException:
     """The driver's error, which SQLAlchemy's wraps between notes and SQL; `error` itself if no database caused it."""
     cause: BaseException | None = error
-    while cause is not None:
+    visited = set[int]()                                     # contexts can form a loop
+    while cause is not None and id(cause) not in visited:
+        visited.add(id(cause))
         if isinstance(original := getattr(cause, "orig", None), BaseException):
             return original
-        cause = cause.__cause__ or cause.__context__
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return error
 
 

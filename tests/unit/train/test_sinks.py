@@ -296,6 +296,14 @@ class WrappedError(Exception):
     orig = OSError("file is not\na database")
 
 
+def unlinked_error(is_loop: bool) -> Exception:
+    """An error without that of a database: its contexts form a loop, or its context is suppressed."""
+    error, other = RuntimeError("away"), RuntimeError("other")
+    error.__context__ = other if is_loop else WrappedError("")
+    error.__suppress_context__, other.__context__ = not is_loop, error
+    return error
+
+
 def mlflow_error(link: str) -> Exception:
     """link: `__cause__` of an error that was raised `from` that of SQLAlchemy, `__context__` while it was handled."""
     error = RuntimeError("(raised as a result of autoflush)\nfile is not a database\n[SQL: INSERT]")
@@ -309,6 +317,8 @@ def mlflow_error(link: str) -> Exception:
     (WrappedError("(Background on this error at: ...)"), "file is not a database"),
     (mlflow_error("__cause__"), "file is not a database"),
     (mlflow_error("__context__"), "file is not a database"),
+    (unlinked_error(is_loop=True), "away"),
+    (unlinked_error(is_loop=False), "away"),
 ])
 def test_mlflow_errors_of_any_kind_name_the_store_and_the_cause(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: SimpleNamespace, error: Exception, problem: str
