@@ -104,7 +104,7 @@ def reproduce(
         metavar="N", min=1, max=1000, help="Number of seeds, counted from 1 (default: the paper's).")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(
         metavar="SECONDS", min=0,
-        help="Limit of CPU seconds for all runs together; no run starts after it (default: the paper's).")] = None,
+        help="Limit of CPU seconds for all runs: none starts after it (default: the paper's, on its corpus).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of every run. Repeatable.")] = None,
     parallel: Annotated[int | None, typer.Option(
