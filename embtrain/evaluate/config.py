@@ -26,7 +26,8 @@ Benchmarks = Annotated[list[str], AfterValidator(_with_absolute_paths)]
 class EvaluateConfig(Section):
     """Keys that every task has."""
 
-    resamples: int = Field(1000, ge=0, le=1_000_000, description="bootstrap resamples of an interval; 0: no intervals")
+    resamples: int = Field(1000, ge=0, le=1_000_000,
+                           description="bootstrap resamples, where an interval needs them; 0: no intervals")
     interval: float = Field(0.95, gt=0, lt=1, description="coverage of the intervals")
 
     @model_validator(mode="after")

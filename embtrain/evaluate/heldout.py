@@ -8,7 +8,7 @@ z = logits(query), (V,); t is the positive. A sampled loss cannot replace the su
 With `log_z`, log Z_a = log Σ_v e^{z_v} of each pair's context is also reported: log_z_mean, log_z_abs = mean |log Z|,
 and log_z_sd, its standard deviation over the pairs. A context counts as often as it has pairs.
 
-A pair whose own score is NaN ranks last. The interval resamples clusters of pairs, because neighbouring centres share
+A pair whose own score is NaN ranks last. The interval is over clusters of pairs, because neighbouring centres share
 words. It does not account for what a whole document has in common.
 """
 
@@ -80,7 +80,7 @@ def heldout(logits: Callable[[Query], Tensor], query: Query, config: LikelihoodC
     """Score held-out pairs: one Score per measure.
 
     `logits` maps Q distinct queries to (Q, V) and receives each of them once. clusters (B,): ids of the
-    groups that are resampled together; by default CENTRES neighbouring centres (Query.window). At most about
+    clusters of the intervals; by default CENTRES neighbouring centres (Query.window). At most about
     `chunk_cells` scores are in memory.
     """
     if len(query) == 0:
@@ -90,7 +90,7 @@ def heldout(logits: Callable[[Query], Tensor], query: Query, config: LikelihoodC
 
 
 def default_clusters(query: Query) -> NDArray[np.int64]:
-    """The resampling cluster of each pair (B,): CENTRES neighbouring centres; each pair its own without windows."""
+    """The cluster of each pair (B,): CENTRES neighbouring centres; each pair its own without windows."""
     return (np.arange(len(query)) if query.window is None else query.window.cpu().numpy() // CENTRES).astype(np.int64)
 
 

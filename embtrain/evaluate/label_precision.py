@@ -7,7 +7,7 @@
              (Jain, Prabhu and Varma 2016; the probability that a true label was observed at all)
 
 Labels with equal scores share their places: each counts with its mean over all orders, so constant scores gain nothing.
-A score that is NaN ranks last. Intervals resample documents.
+A score that is NaN ranks last. Intervals are over documents.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     perplexity = exp(−(1/n) Σ_i log p(w_i | w_1 ... w_{i−1}))         p: the softmax over the whole vocabulary
 
-heldout.py defines ranks and likelihoods. Neighbouring words are correlated, so pieces of text are resampled. exp is
-monotonic, so the ends of log-likelihood's interval give those of perplexity's, in reverse order.
+heldout.py defines ranks and likelihoods. Neighbouring words are correlated, so intervals are over pieces of text.
+exp is monotonic, so the ends of log-likelihood's interval give those of perplexity's, in reverse order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PerplexityConfig(LikelihoodConfig):
     """Evaluation of a language model."""
 
     words: int = Field(100_000, ge=0, description="maximum words scored of each held-out part, from its start; 0: none")
-    piece: int = Field(200, ge=1, description="neighbouring words that an interval resamples together")
+    piece: int = Field(200, ge=1, description="neighbouring words in one cluster of an interval")
 
 
 def piece_ids(n: int, size: int) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@
     t           for each of FOLDS folds the best on the others; the folds depend only on the number of pairs
 
 Pairs with an unknown word are left out and counted. A pair that occurs several times in a file counts once, with its
-highest label. Intervals resample pairs; thresholds are not chosen again.
+highest label. Intervals are over pairs; thresholds are not chosen again.
 """
 
 from __future__ import annotations

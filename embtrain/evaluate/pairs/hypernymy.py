@@ -5,7 +5,7 @@
     f1            2 TP / (2 TP + FP + FN)
     ap            average precision Σ_k (R_k − R_{k−1}) P_k over the distinct scores k; no threshold
 
-The interval resamples positives, each with its negatives. Thresholds are not chosen again. A score that is NaN ranks
+An interval is over positives, each with its negatives. Thresholds are not chosen again. A score that is NaN ranks
 below all others. Scores of `valid` use a threshold chosen on the same pairs.
 """
 

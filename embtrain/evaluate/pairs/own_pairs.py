@@ -5,7 +5,7 @@
     ap          average precision; no threshold
     spearman    ρ of scores and grades
 
-Intervals resample pairs; thresholds are not chosen again.
+Intervals are over pairs; thresholds are not chosen again.
 """
 
 from __future__ import annotations

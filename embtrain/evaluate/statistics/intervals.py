@@ -1,20 +1,21 @@
 """Intervals: how far a score would move if its items were drawn again.
 
-    bootstrap   draw n items with replacement, score them, repeat; the interval is between the (1 ± level)/2 quantiles
-                of those scores (percentile interval; Efron 1979)
+    ratio       a mean, and any other ratio of sums R = Σ_c S_c / Σ_c N_c over C independent items or clusters, has
+                the t interval of its linearization (Cochran 1977, section 6.4):
+                R ± t_{C−1} √(C/(C−1) Σ_c (S_c − R N_c)²) / Σ_c N_c
+    clusters    items that depend on each other (centres in the same piece of text) are summed first; for a mean,
+                cluster c has N_c items that sum to S_c
+    wilson      (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) for k = pn of n (Wilson 1927)
+    bootstrap   other scores: draw n items with replacement, score them, repeat; the interval is between the
+                (1 ± level)/2 quantiles of those scores (percentile interval; Efron 1979)
     biased      average precision and BLEU have the bias-corrected percentile interval (Efron 1981): the quantiles
                 Φ(2 z0 ± z_{(1+level)/2}) with z0 = Φ⁻¹(share of resamples below the score; equal ones count half)
-    clusters    items that depend on each other (centres in the same piece of text) are drawn together; a mean, and any
-                other ratio of sums, is R = Σ_c S_c / Σ_c N_c, for a mean with cluster c of N_c items that sum to S_c
-    few         with C < MIN_CLUSTERS clusters a ratio has the t interval of its linearization (Cochran 1977,
-                section 6.4): R ± t_{C−1} √(C/(C−1) Σ_c (S_c − R N_c)²) / Σ_c N_c
-    wilson      (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) for k = pn of n (Wilson 1927)
 
 Items without variation give no interval, because they are no evidence of the size of random error. The exception is a
 ratio at 0 or 1 that cannot leave [0, 1]: it has Wilson's interval for C of C, or 0 of C, independent trials. A score
 that is not a ratio, for example a correlation, has no interval below MIN_ITEMS items, because the bootstrap then covers
 the truth too rarely (in simulations, Spearman's ρ = .9 in 77 % of samples of 5 at a nominal 95 %). Biased scores need
-MIN_BIASED_ITEMS.
+MIN_BIASED_ITEMS. For a ratio the bootstrap would be too narrow at any C: it lacks √(C/(C−1)) and t (decision 164).
 
 A resample is stored as multiplicities m: how often it drew each item. Its seed is fixed, so a score has one interval.
 """
@@ -36,7 +37,6 @@ UNIT: Bounds = (0, 1)
 ROUNDING = 1e-12  # relative error of float64 sums
 MIN_ITEMS = 10  # for a bootstrap
 MIN_BIASED_ITEMS = 30  # for a bootstrap of average precision or BLEU
-MIN_CLUSTERS = 20    # for a bootstrap of a ratio
 
 _MAX_HELD = 1 << 21  # multiplicities in memory at once
 _SEED = 0
@@ -102,7 +102,7 @@ def mean_intervals(values: NDArray[np.float64], clusters: NDArray[np.int64], res
                    bounds: Sequence[Bounds] | None = None) -> list[Interval]:
     """One interval for the mean of each column of `values` (n, M); clusters (n,) are arbitrary ids.
 
-    bounds: smallest and largest possible mean of each column; default: unbounded.
+    bounds: smallest and largest possible mean of each column; default: unbounded. resamples: 0 for no intervals.
     """
     M = values.shape[1]
     _, cluster = np.unique(clusters, return_inverse=True)
@@ -113,32 +113,27 @@ def mean_intervals(values: NDArray[np.float64], clusters: NDArray[np.int64], res
 
 def ratio_intervals(S: NDArray[np.float64], N: NDArray[np.float64], resamples: int, level: float,
                     bounds: Sequence[Bounds] | None = None) -> list[Interval]:
-    """One interval for Σ_c S_c / Σ_c N_c of each column of S (C, M), with N (C,) >= 0."""
+    """One interval for Σ_c S_c / Σ_c N_c of each column of S (C, M), with N (C,) >= 0.
+
+    bounds: smallest and largest possible ratio of each column; default: unbounded. resamples: 0 for no intervals.
+    """
     C, M = S.shape
     if resamples == 0 or C < 2 or not N.sum() > 0:
         return [NO_INTERVAL] * M
+    from scipy import special  # decision 130: every run imports this module
+
+    t = -float(special.stdtrit(C - 1, (1 - level) / 2))
     out: list[Interval] = []
-    drawn = np.empty((0, M))
-    if C >= MIN_CLUSTERS:
-        with np.errstate(invalid="ignore", divide="ignore"):  # 0 × ∞, 0 / 0: a column with many gets no interval
-            drawn = np.concatenate([(m @ S) / (m @ N)[:, None] for m in multiplicities(C, resamples)])       # (r, M)
     for j in range(M):
         low, high = UNBOUNDED if bounds is None else bounds[j]
-        with np.errstate(invalid="ignore"):                                                  # ∞ − ∞
-            ratio = S[:, j].sum() / N.sum()
-            residual = S[:, j] - ratio * N                                                   # (C,)
-        if not np.isfinite(residual).all():
+        ratio, error = linearized(S[:, j], N)
+        if not math.isfinite(error):
             out.append(NO_INTERVAL)
-        elif np.abs(residual).max() <= ROUNDING * np.abs(S[:, j]).max():
+        elif error == 0:
             at_bound = (low, high) == (0, 1) and math.isclose(ratio, round(ratio), abs_tol=1e-9)
             out.append(wilson(C * round(ratio), C, level) if at_bound else NO_INTERVAL)
-        elif C >= MIN_CLUSTERS:
-            out.append(percentile(drawn[:, j], level, C))
         else:
-            from scipy import special  # decision 130: every run imports this module
-
-            half = -float(special.stdtrit(C - 1, (1 - level) / 2)) * standard_error(residual, N)
-            out.append((max(low, float(ratio - half)), min(high, float(ratio + half))))
+            out.append((max(low, ratio - t * error), min(high, ratio + t * error)))
     return out
 
 
@@ -147,14 +142,22 @@ def _sums(cluster: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np
     return np.bincount(cluster, weights=values).astype(np.float64)
 
 
-def standard_error(residual: NDArray[np.float64], N: NDArray[np.float64]) -> float:
-    """Standard error of a ratio with residuals S_c − R N_c (C,), C > 1."""
+def linearized(S: NDArray[np.float64], N: NDArray[np.float64]) -> tuple[float, float]:
+    """R = Σ_c S_c / Σ_c N_c, with S and N (C,), C > 1, and its standard error.
+
+    The error is 0 if all S_c = R N_c except for rounding, and not finite if a sum is not.
+    """
     C = len(N)
-    return math.sqrt(C / (C - 1) * float(residual @ residual)) / float(N.sum())
+    with np.errstate(invalid="ignore"):                                                      # ∞ − ∞
+        ratio = float(S.sum() / N.sum())
+        residual = S - ratio * N                                                             # (C,)
+    if np.abs(residual).max() <= ROUNDING * np.abs(S).max():
+        return ratio, 0.0
+    return ratio, math.sqrt(C / (C - 1) * float(residual @ residual)) / float(N.sum())
 
 
 def wilson(k: int, n: int, level: float) -> Interval:
-    """Interval for k hits of n independent trials; also valid at 0 and n hits, where a bootstrap has no variation."""
+    """Interval for k hits of n independent trials; also valid at 0 and n hits."""
     if n == 0:
         return NO_INTERVAL
     p, z = k / n, NormalDist().inv_cdf((1 + level) / 2)

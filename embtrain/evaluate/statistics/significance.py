@@ -9,9 +9,10 @@ Over seeds, for the paired differences d_i = x_i − y_i of n seeds, with mean d
 
 Over items (pairs of words, held-out examples) of two trained tables; this does not account for other seeds:
 
-    bootstrap    items, or whole clusters of them, drawn with replacement, the same for A and B (Efron 1979);
-                 percentile interval, standard error. Few clusters have the t interval of intervals.py, for a
-                 difference of means, or none at all
+    means        a difference of means is a mean of differences: the t interval and the standard error of intervals.py,
+                 over items or clusters of them
+    bootstrap    other scores: items drawn with replacement, the same for A and B (Efron 1979); percentile interval,
+                 standard error
     permutation  A and B swapped at random, by item or by cluster; p = (1 + #{|Σ ±d| ≥ |Σ d|}) / (1 + resamples),
                  or the exact share if the 2^C patterns of signs are no more than that
     Steiger      z = (artanh r_ac − artanh r_bc) √((n−3) / (2−2c)),  c = ψ / (1−r²)²,  r = (r_ac + r_bc)/2,
@@ -19,8 +20,8 @@ Over items (pairs of words, held-out examples) of two trained tables; this does 
                  For Spearman's ρ the variance is 1 + r²/2 times as large (Bonett and Wright 2000): without this
                  factor, up to 7 % of true nulls fall at 5 % in simulations
     randomized   for a score of sums, like BLEU: A and B swapped item by item, p as above with the scores of the sums
-    power        as over seeds (see difference.py), with s = √n times the standard error of the bootstrap; √C times it,
-                 and C for n, where the signs of C clusters are permuted
+    power        as over seeds (see difference.py), with s = √n times the standard error; √C times it, and C for n,
+                 where the signs of C clusters are permuted
 """
 
 from __future__ import annotations
@@ -34,13 +35,12 @@ from numpy.typing import NDArray
 
 from embtrain.evaluate.statistics.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges_g, with_verdict
 from embtrain.evaluate.statistics.intervals import (
-    MIN_CLUSTERS,
     MIN_ITEMS,
     UNBOUNDED,
     Bounds,
+    linearized,
     percentile,
     ratio_intervals,
-    standard_error,
 )
 from embtrain.evaluate.statistics.ties import snap_rounding
 from embtrain.evaluate.words.similarity import spearman
@@ -147,19 +147,14 @@ def compare_to_baseline(values: Mapping[str, Values], baseline: str, metric: str
 
 # --- over items ----------------------------------------------------------------------------------------------------
 
-class BootstrapDifference(NamedTuple):
-    """Difference of a statistic between A and B, with its bootstrap interval."""
+class ItemDifference(NamedTuple):
+    """Difference of a score between A and B over their items, with its interval."""
 
-    mean: float | None  # stat of A minus stat of B, on the original items
+    mean: float | None  # score of A minus score of B
     low: float | None
     high: float | None
-    se: float | None    # standard deviation over the resamples
+    se: float | None    # standard error
     n: int              # items finite on both sides
-
-
-def means(items: Floats, m: Floats) -> Floats:
-    """A Statistic: the mean of items (n,) in each resample, (r,)."""
-    return (m @ items) / m.sum(1)
 
 
 def correlations(items: Floats, m: Floats) -> Floats:
@@ -174,41 +169,40 @@ def _usable(a: Floats, b: Floats, clusters: NDArray[np.int64] | None) -> tuple[F
     return a[finite], b[finite], ids, int(ids.max(initial=-1)) + 1
 
 
-def _resamples(cluster: NDArray[np.int64], C: int, resamples: int, seed: int) -> Iterator[Floats]:
-    """Chunks (r, n): how often each item was drawn when C of C clusters are."""
+def _resamples(n: int, resamples: int, seed: int) -> Iterator[Floats]:
+    """Chunks (r, n): how often each item was drawn when n of n are."""
     rng = np.random.default_rng(seed)
-    for start in range(0, resamples, step := max(1, _MAX_HELD // max(len(cluster), 1))):
-        drawn = rng.multinomial(C, np.full(C, 1 / C), size=min(step, resamples - start))            # (r, C)
-        yield drawn[:, cluster].astype(np.float64)
+    for start in range(0, resamples, step := max(1, _MAX_HELD // max(n, 1))):
+        yield rng.multinomial(n, np.full(n, 1 / n), size=min(step, resamples - start)).astype(np.float64)
 
 
-def paired_bootstrap(stat: Statistic, items_a: Floats, items_b: Floats, clusters: NDArray[np.int64] | None = None,
-                     resamples: int = 1000, seed: int = 0, level: float = 0.95) -> BootstrapDifference:
+def paired_bootstrap(stat: Statistic, items_a: Floats, items_b: Floats, resamples: int = 1000, seed: int = 0,
+                     level: float = 0.95) -> ItemDifference:
     """stat of A's items minus stat of B's, with the same items drawn on both sides."""
-    a, b, cluster, C = _usable(items_a, items_b, clusters)
-    if C < 2:
-        return BootstrapDifference(None, None, None, None, len(a))
-    once = np.ones((1, len(a)))
+    a, b, _, n = _usable(items_a, items_b, None)
+    if n < 2:
+        return ItemDifference(None, None, None, None, n)
+    once = np.ones((1, n))
     mean = float((stat(a, once) - stat(b, once))[0])
-    drawn = [stat(a, m) - stat(b, m) for m in _resamples(cluster, C, resamples, seed)]
+    drawn = [stat(a, m) - stat(b, m) for m in _resamples(n, resamples, seed)]
     draws = np.concatenate(drawn) if drawn else np.empty(0)
-    low, high = percentile(draws, level, C)
+    low, high = percentile(draws, level, n)
     finite = draws[np.isfinite(draws)]
     se = float(finite.std()) if len(finite) and 2 * len(finite) >= len(draws) else None
-    return BootstrapDifference(mean if math.isfinite(mean) else None, low, high, se, len(a))
+    return ItemDifference(mean if math.isfinite(mean) else None, low, high, se, n)
 
 
-def _with_t_interval(
-    bootstrap: BootstrapDifference, a: Floats, b: Floats, clusters: NDArray[np.int64] | None, level: float
-) -> BootstrapDifference:
-    """The same difference of means, with a t interval if there are fewer than MIN_CLUSTERS clusters."""
-    a, b, cluster, C = _usable(a, b, clusters)
-    if bootstrap.mean is None or not 2 <= C < MIN_CLUSTERS:
-        return bootstrap
+def paired_means(items_a: Floats, items_b: Floats, clusters: NDArray[np.int64] | None = None, level: float = 0.95
+                 ) -> ItemDifference:
+    """Mean of A's items (n,) minus that of B's, over clusters (n,); by default each item is a cluster."""
+    a, b, cluster, C = _usable(items_a, items_b, clusters)
+    if C < 2:
+        return ItemDifference(None, None, None, None, len(a))
     S = np.bincount(cluster, weights=a - b).astype(np.float64)                               # (C,)
     N = np.bincount(cluster).astype(np.float64)
+    mean, se = linearized(S, N)
     [(low, high)] = ratio_intervals(S[:, None], N, 1, level)
-    return bootstrap._replace(low=low, high=high, se=standard_error(S - S.sum() / N.sum() * N, N))
+    return ItemDifference(mean, low, high, se, len(a))
 
 
 def permutation_ranks(a: Floats, b: Floats, clusters: NDArray[np.int64] | None = None, resamples: int = 10_000,
@@ -248,7 +242,7 @@ def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, s
                          resamples: int = 1000, seed: int = 0) -> Difference:
     """Spearman's ρ with gold (n,) of two tables' cosines (n,): bootstrap over pairs of words, p by Steiger's test."""
     A, B = np.column_stack([a, gold]), np.column_stack([b, gold])
-    bootstrap = paired_bootstrap(correlations, A, B, None, resamples, seed, level)
+    bootstrap = paired_bootstrap(correlations, A, B, resamples, seed, level)
     p = math.nan
     if bootstrap.mean is not None and bootstrap.n >= MIN_ITEMS:  # below, the normal approximation of z is poor
         A, B, _, _ = _usable(A, B, None)
@@ -259,12 +253,12 @@ def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, s
 
 
 def compare_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters: NDArray[np.int64] | None = None,
-                  higher_better: bool = True, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
-    """Means of a value per item (n,), for example log p or 1/rank: bootstrap by cluster, p by permutation."""
-    bootstrap = _with_t_interval(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
-    p = None if bootstrap.mean is None else permutation_ranks(a, b, clusters, seed=seed)
+                  higher_better: bool = True, level: float = 0.95, seed: int = 0) -> Difference:
+    """Means of a value per item (n,), for example log p or 1/rank: t interval by cluster, p by permutation."""
+    found = paired_means(a, b, clusters, level)
+    p = None if found.mean is None else permutation_ranks(a, b, clusters, seed=seed)
     C = _usable(a, b, clusters)[3]
-    return _item_difference(bootstrap, p, len(a), names, metric, level, higher_better, C)
+    return _item_difference(found, p, len(a), names, metric, level, higher_better, C)
 
 
 def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, b: Floats, names: tuple[str, str],
@@ -273,7 +267,7 @@ def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, 
 
     stat: of resamples; score: of sums (r, c) -> (r,).
     """
-    bootstrap, p = paired_bootstrap(stat, a, b, None, resamples, seed, level), None
+    bootstrap, p = paired_bootstrap(stat, a, b, resamples, seed, level), None
     if bootstrap.mean is not None:
         A, B, _, n = _usable(a, b, None)
         hits, rng, n_swaps, delta = 0, np.random.default_rng(seed), 10 * resamples, B - A
@@ -285,12 +279,12 @@ def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, 
     return _item_difference(bootstrap, p, len(a), names, metric, level, True, bootstrap.n)
 
 
-def _item_difference(bootstrap: BootstrapDifference, p: float | None, n: int, names: tuple[str, str], metric: str,
-                     level: float, higher_better: bool, clusters: int | None = None) -> Difference:
-    """The Difference of a bootstrap over n items and its p. clusters: their number, if p is of permuted signs."""
-    sd = None if bootstrap.se is None else bootstrap.se * math.sqrt(bootstrap.n)
-    effect = None if bootstrap.mean is None or sd is None else hedges_g(bootstrap.mean, sd, bootstrap.n)
-    note = "" if bootstrap.n == n else f"{bootstrap.n} of {n} items used; the others are missing or not finite in one"
-    undecided = Difference(*names, metric, bootstrap.mean, bootstrap.low, bootstrap.high, p, None, effect, bootstrap.n,
+def _item_difference(found: ItemDifference, p: float | None, n: int, names: tuple[str, str], metric: str, level: float,
+                     higher_better: bool, clusters: int | None = None) -> Difference:
+    """The Difference of n items and its p. clusters: their number, if p is of permuted signs."""
+    sd = None if found.se is None else found.se * math.sqrt(found.n)
+    effect = None if found.mean is None or sd is None else hedges_g(found.mean, sd, found.n)
+    note = "" if found.n == n else f"{found.n} of {n} items used; the others are missing or not finite in one"
+    undecided = Difference(*names, metric, found.mean, found.low, found.high, p, None, effect, found.n,
                            TOO_FEW_ITEMS, None, None, "items", sd, level, higher_better, note, clusters)
     return with_verdict(undecided)

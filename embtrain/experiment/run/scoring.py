@@ -130,7 +130,7 @@ def likelihood(parts: ModelParts, batch: Batch, part: str, config: LikelihoodCon
                clusters: np.ndarray | None = None) -> list[Score]:
     """Held-out rows under the benchmark name `part` (valid or test). items: filled with the per-item values.
 
-    clusters (B,): bootstrap clusters, if not neighbouring centres.
+    clusters (B,): clusters of the intervals, if not neighbouring centres.
     """
     query = encode_heldout(parts, batch)
     if len(query) == 0:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
+from helpers.processes import WORDS, embtrain, nothing_is_left_running, write_text  # noqa: F401
 
 from embtrain.common.errors import DataError
 from embtrain.train.state import checkpoint
@@ -34,13 +34,16 @@ STRATEGIES: dict[str, list[str]] = {
     "nce-learned-z": ["train.optimizer=adagrad"],
 }
 KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=3", "train.chunk=512",
-        "train.checkpoint_every=0.05", "train.log_every=1", "evaluate.benchmarks=[]", "evaluate.heldout_pairs=2000",
-        "evaluate.neighbours=[bal]"]
+        "train.checkpoint_every=0.05", "train.log_every=1", "evaluate.benchmarks=[gold.tsv]",
+        "evaluate.heldout_pairs=2000", "evaluate.neighbours=[bal]"]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_text(tmp_path_factory.mktemp("kills"))
+    """Return a folder with a text and a benchmark, whose bootstrap of a million resamples takes seconds."""
+    place = write_text(tmp_path_factory.mktemp("kills"))
+    (place / "gold.tsv").write_text("".join(f"{WORDS[i]}\t{WORDS[2 * i]}\t{i % 10}\n" for i in range(1, 200)))
+    return place
 
 
 def fit(place: Path, out: str, strategy: str, *sets: str, corpus: str = "text", **env: str) -> subprocess.Popen[str]:
