@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.statistics.intervals import (
-    MIN_BIASED_ITEMS,
     NO_INTERVAL,
     UNIT,
     Interval,
-    bias_corrected,
     few_note,
+    logit_interval,
     mean_intervals,
-    multiplicities,
     ratio_intervals,
 )
 
@@ -146,28 +144,32 @@ def ap(s: Scores, right: NDArray[np.bool_], owner: NDArray[np.int64], config: Ev
        ) -> tuple[float, float | None, float | None]:
     """Average precision of scores (N,) and its interval.
 
-    owner (N,): the resampled unit 0, 1, ... of each item; a unit is drawn with all its items.
+    owner (N,): the unit 0, 1, ... of each item; the interval is over units, each with all its items.
     """
     order, last, _ = cuts(s)
-    owner, right, n = owner[order], right[order], int(owner.max(initial=-1)) + 1
-    value = average_precision(np.ones(len(s)), right, last)
-    if config.resamples == 0 or n < MIN_BIASED_ITEMS:
+    value, derivative = average_precision(right[order], last)
+    if config.resamples == 0:
         return value, *NO_INTERVAL
-    drawn = [average_precision(weights[owner], right, last)
-             for chunk in multiplicities(n, config.resamples) for weights in chunk]
-    return value, *bias_corrected(value, np.array(drawn), config.interval, n)
+    by_unit = np.bincount(owner[order], weights=derivative).astype(np.float64)
+    return value, *logit_interval(value, by_unit, config.interval)
 
 
-def average_precision(weight: NDArray[np.float64], right: NDArray[np.bool_], last: NDArray[np.int64]) -> float:
-    """Average precision of items (N,) by decreasing score, with weights; NaN without positives.
+def average_precision(right: NDArray[np.bool_], last: NDArray[np.int64]) -> tuple[float, NDArray[np.float64]]:
+    """Average precision of items (N,) by decreasing score, and its derivative by the weight of each item, (N,).
 
-    last: the end of each run of equal scores.
+        A = Σ_k t_k P_k / T,   P_k = T_k / N_k          run k: t_k positives; T_k positives and N_k items from the top
+        T dA/dw_i = r_i (P_g + Σ_{k≥g} t_k / N_k − A) − Σ_{k≥g} t_k P_k / N_k        item i is in run g, r_i: positive
+
+    last: the end of each run of equal scores. NaN without positives.
     """
-    tp, n_above = np.cumsum(weight * right)[last], np.cumsum(weight)[last]
-    if tp[-1] == 0:
-        return float("nan")
-    precision = np.divide(tp, n_above, out=np.zeros_like(tp), where=n_above > 0)
-    return float((np.diff(tp, prepend=0.0) * precision).sum() / tp[-1])
+    T, N = np.cumsum(right, dtype=np.float64)[last], last + 1.0
+    if T[-1] == 0:
+        return float("nan"), np.full(len(right), np.nan)
+    t, precision = np.diff(T, prepend=0.0), T / N
+    value = float((t * precision).sum() / T[-1])
+    gain, loss = (np.cumsum((t / N * x)[::-1])[::-1] for x in (1.0, precision))
+    run = np.repeat(np.arange(len(last)), np.diff(last, prepend=-1))
+    return value, (right * (precision + gain - value)[run] - loss[run]) / T[-1]
 
 
 def nan_to_lowest(scores: Scores) -> Scores:

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs import hypernymy
 from embtrain.evaluate.pairs.hypernymy import PairScores
-from embtrain.evaluate.statistics.intervals import bias_corrected, multiplicities
+from embtrain.evaluate.statistics.intervals import multiplicities
 
 CONFIG = EvaluateConfig(resamples=0)
 SCORES = st.lists(st.sampled_from([-3.0, -1.0, -0.5, 0.0, -math.inf]), min_size=4, max_size=24)
@@ -98,16 +98,31 @@ def test_intervals_contain_the_value_and_narrow_with_more_pairs() -> None:
     assert all(2 < width[60, name] / width[960, name] < 8 for n, name in width if n == 60)
 
 
-def test_the_interval_of_average_precision_resamples_positives_with_their_negatives() -> None:
-    pairs, n, m = random(3, 40, 2), 40, 2
-    s = np.concatenate([pairs.pos, pairs.neg.ravel()])
-    owner = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])
-    positive = np.arange(len(s)) < n
-    drawn = [average_precision_score(positive, s, sample_weight=single[owner])
-             for many in multiplicities(n, 40) for single in many]
-    value, low, high = hypernymy.ap(s, positive, owner, EvaluateConfig(resamples=40))
+@pytest.mark.parametrize("n", [5, 40])
+def test_average_precision_and_its_derivatives_are_those_of_weighted_items(n: int) -> None:
+    pairs = random(3, n, 2)                                                                  # with ties
+    s, positive = np.concatenate([pairs.pos, pairs.neg.ravel()]).round(1), np.arange(3 * n) < n
+    order, last, _ = hypernymy.cuts(s)
+    value, derivative = hypernymy.average_precision(positive[order], last)
     assert value == pytest.approx(average_precision_score(positive, s))
-    assert (low, high) == pytest.approx(bias_corrected(value, np.array(drawn), 0.95, n))
+    for place, i in enumerate(order):
+        up, down = (average_precision_score(positive, s, sample_weight=1 + h * (np.arange(3 * n) == i))
+                    for h in (1e-4, -1e-4))
+        assert derivative[place] == pytest.approx((up - down) / 2e-4, abs=1e-6)
+
+
+def test_the_interval_of_average_precision_is_over_positives_with_their_negatives() -> None:
+    """At many of them it is that of a bootstrap that draws them together, and wider than that of single items."""
+    n, m = 400, 4
+    pairs = random(3, n, m)
+    shift = np.random.default_rng(4).normal(size=n)                                          # of a positive's negatives
+    s = np.concatenate([pairs.pos, (pairs.neg + 2 * shift[:, None]).ravel()])
+    owner, positive = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)]), np.arange(len(s)) < n
+    drawn = [average_precision_score(positive, s, sample_weight=single[owner])
+             for many in multiplicities(n, 400) for single in many]
+    value, low, high = hypernymy.ap(s, positive, owner, EvaluateConfig())
+    assert low < value < high and high - low == pytest.approx(2 * 1.966 * np.std(drawn), rel=0.15)
+    assert hypernymy.ap(s, positive, owner, EvaluateConfig(resamples=0)) == (value, None, None)
 
 
 def test_average_precision_of_few_pairs_has_no_interval_and_its_row_gives_the_reason() -> None:

@@ -11,6 +11,7 @@ from embtrain.evaluate.statistics.intervals import (
     UNIT,
     bias_corrected,
     few_note,
+    logit_interval,
     mean_intervals,
     multiplicities,
     percentile,
@@ -69,6 +70,24 @@ def test_biased_scores_of_few_items_have_no_interval() -> None:
     assert bias_corrected(1.0, np.array([np.nan, np.nan, 1.0]), 0.9, 30) == (None, None)
     assert bias_corrected(1.0, np.array([]), 0.9, 30) == (None, None)
     assert few_note(29, 10) == "; fewer than 30: no interval" and few_note(30, 10) == few_note(29, 0) == ""
+
+
+@pytest.mark.parametrize("share", [0.03, 0.5, 0.98])
+def test_the_logit_interval_of_a_share_is_that_of_its_log_odds(share: float) -> None:
+    """A share has the derivatives (x_i − share) / n, and its log odds the standard error 1/√(n share (1 − share))."""
+    n = 10_000
+    x = np.arange(n) < share * n
+    low, high = logit_interval(share, (x - share) / n, 0.95)
+    half = 1.96 / np.sqrt(n * share * (1 - share))
+    assert stats.logistic.ppf([low, high]) - stats.logistic.ppf(share) == pytest.approx([-half, half], rel=1e-3)
+
+
+def test_a_score_without_variation_at_an_end_or_of_few_items_has_no_logit_interval() -> None:
+    derivative = np.tile([0.01, -0.01], 15)
+    assert logit_interval(0.5, derivative, 0.95)[0] is not None
+    for value, part in ((0.5, derivative[:29]), (0.5, 0 * derivative), (1.0, derivative), (0.0, derivative),
+                        (np.nan, derivative * np.nan)):
+        assert logit_interval(value, part, 0.95) == (None, None)
 
 
 def test_the_interval_of_a_mean_of_independent_items_is_the_normal_one() -> None:
