@@ -7,6 +7,7 @@ seeds are fixed. Runs of one seed share the effect of data order and initial tab
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from scipy import stats
 
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs import hypernymy
+from embtrain.evaluate.statistics import significance
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, NOT_SEPARABLE, Difference
-from embtrain.evaluate.statistics.intervals import mean_intervals
+from embtrain.evaluate.statistics.intervals import mean_intervals, multiplicities
 from embtrain.evaluate.statistics.significance import (
     compare_correlations,
     compare_items,
@@ -59,6 +61,17 @@ def test_t_intervals_have_their_nominal_coverage(seeds: int) -> None:
         assert 0.93 <= share([holds(run[i], t) for run in runs]) <= 0.97, NAMES[i + 1]
     x = np.random.default_rng(seeds).normal(size=(RUNS, seeds))
     assert 0.93 <= share([low <= 0 <= high for _, _, low, high, _ in map(t_interval, x)]) <= 0.97
+
+
+def test_a_bootstrap_over_seeds_covers_what_the_module_states() -> None:
+    three = r"(\d+), (\d+) and (\d+)"
+    stated = re.search(rf"over {three} seeds its\s+percentile interval .* in {three} %", significance.__doc__)
+    assert stated is not None
+    for seeds, percent in zip(map(int, stated.groups()[:3]), map(int, stated.groups()[3:]), strict=True):
+        m, rng = np.concatenate(list(multiplicities(seeds, RUNS))) / seeds, np.random.default_rng(seeds)
+        held = [low <= 0 <= high for _ in range(40)
+                for low, high in np.quantile(m @ rng.normal(size=(seeds, RUNS)), [0.025, 0.975], axis=0).T]
+        assert round(100 * share(held)) == percent, seeds
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])

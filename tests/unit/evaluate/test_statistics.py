@@ -266,7 +266,7 @@ def test_bootstrap_by_brute_force_of_all_resamples() -> None:
     every = [np.mean([(a - b)[i] for i in drawn]) for drawn in itertools.product(range(3), repeat=3)]
     seen = paired_bootstrap(means, a, b, resamples=20_000)
     assert seen.se == pytest.approx(np.std(every), rel=0.02)
-    assert (seen.low, seen.high) == (None, None)  # with three items its coverage would be 76 %, not 95
+    assert (seen.low, seen.high) == (None, None)  # with three items its coverage would be 75 %, not 95
 
 
 def test_bootstrap_draws_the_same_items_on_both_sides() -> None:
