@@ -443,7 +443,7 @@ def test_power_over_items_is_that_of_a_permutation_of_clusters(C: int, m: int, s
 @given(st.lists(st.tuples(st.integers(2, 12), st.integers(0, 4)), min_size=1, max_size=5))
 def test_min_clusters_is_the_smallest_number_with_which_holm_separates(family: list[tuple[int, int]]) -> None:
     """family: clusters, and log2 of p over its smallest value. The other differences stay as they are."""
-    base = compare_items(np.arange(1.0, 8), np.zeros(7), NAMES, "m", resamples=9)
+    base = compare_items(np.arange(1.0, 8), np.zeros(7), NAMES, "m")
 
     def judged(signs: list[tuple[int, int]]) -> list[Difference]:
         return holm_family([replace(base, n=C, clusters=C, p=min(1, 2.0 ** (steps + 1 - C))) for C, steps in signs])
