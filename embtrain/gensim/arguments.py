@@ -82,13 +82,20 @@ def _dotted_keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def read_strategy(negatives: str | os.PathLike | Layer) -> str | Layer:
-    """Return the name of a strategy, or the content of a YAML file. Raises ArgumentError."""
-    if isinstance(negatives, Layer) or not (name := os.fspath(negatives)).endswith(shipped.RECIPE_SUFFIXES):
-        return negatives if isinstance(negatives, Layer) else name
+    """Return the name of a strategy, or the content of a YAML file. Raises ArgumentError or ArgumentTypeError."""
+    if isinstance(negatives, Layer):
+        return negatives
+    if not isinstance(negatives, (str, os.PathLike)):
+        raise ArgumentTypeError(f"negatives={negatives!r:.60}: should be the name of a strategy, or the path of its "
+                                f"YAML, got a {type(negatives).__name__}")
+    is_file = (name := os.fspath(negatives)).endswith(shipped.RECIPE_SUFFIXES)
     try:
-        return read_yaml(name, name)
+        if is_file:
+            return read_yaml(name, name)
+        shipped.path("configs", name, "strategies")
     except UsageError as error:
-        raise ArgumentError(*error.args) from error
+        raise ArgumentError(error.args[0] if is_file else f"negatives: {error.args[0]}") from error
+    return name
 
 
 def resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets: Sequence[str], seed: int, threads: int

@@ -27,6 +27,7 @@ from embtrain.gensim import arguments, saved, sentences as texts, training
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
+from embtrain.gensim.unset import StrategyValue
 from embtrain.gensim.vectors import add_words
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
@@ -38,7 +39,7 @@ _SHARED = ("sentences", "corpus_file", "vector_size", "alpha", "window", "min_co
            "seed", "workers", "min_alpha", "sg", "cbow_mean", "hashfxn", "epochs", "null_word", "trim_rule",
            "sorted_vocab", "batch_words", "callbacks", "max_final_vocab", "shrink_windows")
 _REBUILT = ("wv", "syn1neg", "random", "hashfxn", "callbacks", "load", "load_fasttext_format", "raw_vocab", "cum_table",
-            "lifecycle_events", "_arguments", "_subwords", "_learned")  # not in the state of a file
+            "lifecycle_events", "_arguments", "_subwords", "_learned", "_resolved")  # not in the state of a file
 
 
 class Word2Vec(GensimWord2Vec):
@@ -61,6 +62,7 @@ class Word2Vec(GensimWord2Vec):
     alpha: float
     min_alpha: float
     train_count: int
+    negative, ns_exponent = StrategyValue(), StrategyValue()
 
     def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, vector_size: int = 100,
                  alpha: float = 0.025, window: int = 5, min_count: int = 5, max_vocab_size: int | None = None,
@@ -89,29 +91,21 @@ class Word2Vec(GensimWord2Vec):
         arguments.n_threads(given["workers"])
         texts.check_rereadable(given["sentences"], given["epochs"] + 1)
         chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}
-        resolved = arguments.resolve(self._strategy, given["sg"], {
+        arguments.resolve(self._strategy, given["sg"], {
             **chosen, **self._subwords, "shrink_windows": bool(given["shrink_windows"]),
             "sample": arguments.sample_threshold(given["sample"], 1),
             **arguments.set_by_user(given)}, self.sets, 1, 1)
-        own = arguments.strategy_values(resolved)
-        self._own = {name: value for name, value in own.items() if given[name] is None}
-        return {**{name: given[name] for name in _SHARED}, "hs": 0, "ns_exponent": own["ns_exponent"],
-                "negative": self._own.get("negative", given["negative"])}
+        return {**{name: given[name] for name in _SHARED}, "hs": 0, "ns_exponent": given["ns_exponent"],
+                "negative": given["negative"] or 0}
 
     @property
     def negatives(self) -> str:
-        """The strategy: its name, or the path of its YAML, which is read when it is set.
-
-        Another strategy brings its own `negative` and `ns_exponent`, unless the user has set them.
-        """
+        """The strategy: its name, or the path of its YAML, which is read when it is set."""
         return self._strategy.name if isinstance(self._strategy, Layer) else self._strategy
 
     @negatives.setter
     def negatives(self, strategy: str | os.PathLike | Layer) -> None:
-        content = arguments.read_strategy(strategy)
-        own = arguments.strategy_values(arguments.resolve(content, self.sg, self._subwords, self.sets, 1, 1))
-        unset = {name: own[name] for name, value in self._own.items() if getattr(self, name) == value}
-        self.__dict__.update(unset, _strategy=content, _own=unset)
+        self._strategy = arguments.read_strategy(strategy)
 
     # -- vocabulary -----------------------------------------------------------------------------------------------
 
@@ -206,13 +200,14 @@ class Word2Vec(GensimWord2Vec):
         values = {
             "vector_size": self.vector_size, "window": self.window, "shrink_windows": bool(self.shrink_windows),
             "sample": arguments.sample_threshold(self.sample, total), rates[0]: self.alpha, rates[1]: self.min_alpha,
-            "epochs": self.epochs, "negative": self.negative, **self._subwords}
+            "epochs": self.epochs, **self._subwords, **arguments.set_by_user(vars(self))}
+        exponent = values.pop("ns_exponent", None)
         run = (self.sets, arguments.call_seed(self.seed, self.train_count),
                arguments.n_threads(self.workers, -(-n_words // max(1, int(self.batch_words)))))
         settings = arguments.resolve(self._strategy, self.sg, values, *run)
-        if getattr(settings.negatives, "exponent", self.ns_exponent) == self.ns_exponent:
+        if exponent is None or getattr(settings.negatives, "exponent", exponent) == exponent:
             return settings
-        return arguments.resolve(self._strategy, self.sg, {**values, "ns_exponent": self.ns_exponent}, *run)
+        return arguments.resolve(self._strategy, self.sg, {**values, "ns_exponent": exponent}, *run)
 
     def _counts(self) -> np.ndarray:
         """Return the count of each word, (V,) int64. get_vecattr would take integer words for positions."""

@@ -177,6 +177,29 @@ def test_another_strategy_brings_its_own_number_and_exponent_unless_the_user_set
         assert (each.negatives, each.negative, each.ns_exponent) == ("igan", 3, 0.75)
 
 
+def test_an_assigned_number_stays_even_if_it_is_that_of_the_strategy_until_it_is_none(tmp_path: Path) -> None:
+    model = Word2Vec(SENTENCES, **SMALL)
+    model.negative, model.ns_exponent = model.negative, model.ns_exponent
+    model.save(tmp_path / "model")
+    for each in (model, Word2Vec.load(tmp_path / "model")):
+        each.negatives = "sampled-softmax"
+        assert (each.negative, each.ns_exponent) == (5, 0.75)
+        each.negative = each.ns_exponent = None
+        assert (each.negative, each.ns_exponent) == (20, 1.0)
+
+
+def test_strategy_and_sets_of_a_model_may_change_in_any_order() -> None:
+    for names in (["negatives", "sets"], ["sets", "negatives"]):
+        model = Word2Vec(SENTENCES, **SMALL, negatives="cluster", sets={"negatives.clusters": 3})
+        for name in names:
+            setattr(model, name, {"negatives": "sampled-softmax", "sets": ["negatives.k=7"]}[name])
+        assert (model.negatives, model.negative, model.ns_exponent) == ("sampled-softmax", 7, 1.0)
+        model.train(SENTENCES, total_examples=40, epochs=1)
+    model.sets = ["negatives.clusters=3"]
+    with pytest.raises(ArgumentError, match=r"^sets: negatives\.clusters=3: negatives\.clusters: unknown key"):
+        model.train(SENTENCES, total_examples=40, epochs=1)
+
+
 def test_the_settings_of_a_call_are_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, calls, resolve = Word2Vec(SENTENCES, **SMALL), list[Any](), arguments.resolve
     monkeypatch.setattr(arguments, "resolve", lambda *args: calls.append(args) or resolve(*args))
