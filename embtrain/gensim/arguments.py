@@ -86,8 +86,7 @@ def read_strategy(negatives: str | os.PathLike | Layer) -> str | Layer:
     if isinstance(negatives, Layer):
         return negatives
     if not isinstance(negatives, (str, os.PathLike)):
-        raise ArgumentTypeError(f"negatives={negatives!r:.60}: should be the name of a strategy, or the path of its "
-                                f"YAML, got a {type(negatives).__name__}")
+        raise ArgumentTypeError(_wrong_type("negatives", negatives, "the name of a strategy, or the path of its YAML"))
     is_file = (name := os.fspath(negatives)).endswith(shipped.RECIPE_SUFFIXES)
     try:
         if is_file:
@@ -103,13 +102,12 @@ def resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets:
     """Return the settings of a run.
 
     sg: 0 for CBOW, else skip-gram. arguments: values by the names of the keys. sets: KEY=VALUE texts, which come last.
-    Raises ArgumentError or ArgumentTypeError with one line for each value that cannot work.
+    Raises ArgumentError with one line for each value that cannot work.
     """
     try:
         return _resolve(negatives, sg, arguments, sets, seed, threads)
     except UsageError as error:
-        is_type = any(not isinstance(arguments.get(name, 1), Integral) for name in ("vector_size", "epochs"))
-        raise (ArgumentTypeError if is_type else ArgumentError)(*error.args) from error
+        raise ArgumentError(*error.args) from error
 
 
 def _resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets: Sequence[str], seed: int, threads: int
@@ -162,11 +160,28 @@ def check_algorithm(sg: int, hs: int, cbow_mean: int) -> None:
 def check_number(name: str, value: object) -> None:
     """Raise ArgumentError for a value that is not a number of Python or NumPy, or larger than float64 holds."""
     if not isinstance(value, _NUMBERS):
-        raise ArgumentError(f"{name}={value!r:.60}: should be a number, got a {type(value).__name__}")
+        raise ArgumentError(_wrong_type(name, value, "a number"))
     try:
         float(value)
     except OverflowError as error:
         raise ArgumentError(f"{name}={hex(int(value)):.20}...: should be a number that float64 holds") from error
+
+
+def check_integer(name: str, value: object) -> None:
+    """Raise ArgumentTypeError for a value that is not an integer of Python or NumPy; gensim converts none."""
+    if not isinstance(value, Integral):
+        raise ArgumentTypeError(_wrong_type(name, value, "an integer"))
+
+
+def _wrong_type(name: str, value: object, expected: str) -> str:
+    return f"{name}={printable(repr(value)):.60}: should be {expected}, got a {type(value).__name__}"
+
+
+def call_rate(name: str, value: float | None, model_name: str, model_value: float) -> tuple[str, float]:
+    """Return the name and value of a rate of `train`: the model's for None and 0. Raises ArgumentError."""
+    check_number(name, 0 if value is None else value)
+    check_number(model_name, model_value)
+    return (name, value) if value else (model_name, model_value)
 
 
 def sample_threshold(sample: Any, total: int) -> Any:
@@ -183,15 +198,16 @@ def sample_threshold(sample: Any, total: int) -> Any:
     return min(1.0, int(count) / max(total, 1)) if sample >= 1 else sample or 0
 
 
-def n_threads(workers: int, n_jobs: int | None = None) -> int:
-    """Return the threads for a number of workers, at most one per core and job. ArgumentError below 1.
+def n_threads(workers: int, batch_words: float, n_words: int) -> int:
+    """Return the threads of a text: at most `workers`, one per core and per batch, which gensim hands to its workers.
 
-    n_jobs: batches of `batch_words` words, which gensim hands to its workers; None: as many as there are workers.
+    ArgumentTypeError or ArgumentError for workers below 1 and for a batch_words that is not a number.
     """
+    check_integer("workers", workers)
+    check_number("batch_words", batch_words)
     if workers < 1:
         raise ArgumentError(f"workers={workers}: should be 1 or more")
-    cores = machine.usable_cores()
-    return min(workers, cores, workers if n_jobs is None else max(1, n_jobs))
+    return min(workers, machine.usable_cores(), max(1, math.ceil(n_words / max(1, batch_words))))
 
 
 def call_seed(seed: int | None, call: int) -> int:

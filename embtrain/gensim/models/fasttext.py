@@ -20,6 +20,7 @@ from embtrain.data.vectors.fasttext_file import read_fasttext
 from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
+from embtrain.gensim.arguments import check_integer
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
@@ -53,6 +54,8 @@ class FastText(Word2Vec, GensimFastText):
         given = locals()
         if word_ngrams != 1:
             raise ArgumentError(f"word_ngrams={word_ngrams}: n-grams of words are not implemented; set word_ngrams=1")
+        for name in ("min_n", "max_n", "bucket"):
+            check_integer(name, given[name])
         has_ngrams = bucket > 0 and max_n >= max(min_n, 1)
         subwords = {"min_n": max(min_n, 1), "max_n": max_n, "bucket": bucket} if has_ngrams else None
         keys = self._prepare(given, subwords)

@@ -81,6 +81,9 @@ class Word2Vec(GensimWord2Vec):
 
         subwords: values by the names of arguments.SUBWORD_KEYS. Raises ArgumentError or ArgumentTypeError.
         """
+        for name in ("vector_size", "epochs"):
+            arguments.check_integer(name, given[name])
+        arguments.n_threads(given["workers"], given["batch_words"], 0)
         self._arguments = {name: value for name, value in given.items()
                            if name not in (*_NOT_SAVED, "self", "__class__", "sets")}
         self._arguments["sets"] = self.sets = arguments.checked_sets(given["sets"], given)
@@ -88,7 +91,6 @@ class Word2Vec(GensimWord2Vec):
         self._arguments["negatives"] = self._strategy
         self._learned: Learned | None = None
         arguments.check_algorithm(given["sg"], given["hs"], given["cbow_mean"])
-        arguments.n_threads(given["workers"])
         texts.check_rereadable(given["sentences"], given["epochs"] + 1)
         chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}
         arguments.resolve(self._strategy, given["sg"], {
@@ -143,15 +145,17 @@ class Word2Vec(GensimWord2Vec):
         draws. Returns the trained words and the words of the text, over all epochs.
         """
         with restored_unless_trained(self):
-            self.alpha, self.min_alpha = start_alpha or self.alpha, end_alpha or self.min_alpha
+            first, self.alpha = arguments.call_rate("start_alpha", start_alpha, "alpha", self.alpha)
+            last, self.min_alpha = arguments.call_rate("end_alpha", end_alpha, "min_alpha", self.min_alpha)
+            if epochs is not None:
+                arguments.check_integer("epochs", epochs)
             self._check_training_sanity(epochs=epochs, total_examples=total_examples, total_words=total_words)
             assert epochs is not None  # checked above
             texts.check_rereadable(corpus_iterable, epochs)
             self._check_corpus_sanity(corpus_iterable=corpus_iterable, corpus_file=corpus_file, passes=epochs)
             self._check_tables()
             self.epochs, self.compute_loss, self.running_training_loss = epochs, compute_loss, 0.0
-            rates = "start_alpha" if start_alpha else "alpha", "end_alpha" if end_alpha else "min_alpha"
-            return self._train(corpus_iterable, corpus_file, callbacks, rates)
+            return self._train(corpus_iterable, corpus_file, callbacks, (first, last))
 
     def _train(self, corpus_iterable: Sentences | None, corpus_file: str | None, callbacks: Sequence[Any],
                rates: tuple[str, str]) -> tuple[int, int]:
@@ -203,7 +207,7 @@ class Word2Vec(GensimWord2Vec):
             "epochs": self.epochs, **self._subwords, **arguments.set_by_user(vars(self))}
         exponent = values.pop("ns_exponent", None)
         run = (self.sets, arguments.call_seed(self.seed, self.train_count),
-               arguments.n_threads(self.workers, -(-n_words // max(1, int(self.batch_words)))))
+               arguments.n_threads(self.workers, self.batch_words, n_words))
         settings = arguments.resolve(self._strategy, self.sg, values, *run)
         if exponent is None or getattr(settings.negatives, "exponent", exponent) == exponent:
             return settings

@@ -238,6 +238,33 @@ def test_a_value_that_is_not_a_number_is_one_line_with_its_argument(name: str, v
     assert str(caught.value).startswith(f"{name}=") and "\n" not in str(caught.value)
 
 
+@looped("name", ["vector_size", "epochs", "workers", "bucket", "min_n", "max_n"])
+@looped("value", [None, "8", 8.0, float("nan"), [8], np.array(8), {}])
+def test_an_argument_that_is_not_an_integer_is_one_line_with_its_name(name: str, value: Any) -> None:
+    kind = FastText if name in ("bucket", "min_n", "max_n") else Word2Vec
+    with pytest.raises(ArgumentTypeError) as caught:
+        kind(SENTENCES, **SMALL | {name: value})
+    assert str(caught.value).startswith(f"{name}=") and "\n" not in str(caught.value)
+
+
+@looped("value", ["1", [], [1], np.array([1, 2]), np.array([[1], [2]])])
+def test_a_value_of_train_that_is_not_a_number_is_one_line_with_its_name(value: Any) -> None:
+    def train(attributes: dict[str, Any], **more: Any) -> None:
+        model = Word2Vec(SENTENCES, **SMALL)
+        model.__dict__.update(attributes)
+        model.train(**{"corpus_iterable": SENTENCES, "total_examples": 40, "epochs": 1} | more)
+
+    calls = {name: lambda name=name: train({}, **{name: value}) for name in ("start_alpha", "end_alpha", "epochs")} | {
+        name: lambda name=name: train({name: value}) for name in ("alpha", "min_alpha", "workers", "batch_words")}
+    for name, call in calls.items():
+        with pytest.raises(UsageError, match=rf"^{name}=.*: should be an? (number|integer), got ") as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    for batch_words in (value, None):
+        with pytest.raises(ArgumentError, match=r"^batch_words="):
+            Word2Vec(**SMALL | {"batch_words": batch_words})
+
+
 @looped("sample", ["1e-3", "", 1e308, np.float64(1e308), -1e308])
 def test_a_sample_that_gensim_cannot_use_is_refused(sample: Any) -> None:
     model = Word2Vec(SENTENCES, **SMALL)

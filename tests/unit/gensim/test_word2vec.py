@@ -351,8 +351,8 @@ def test_workers_are_threads_and_the_program_keeps_its_own(monkeypatch: pytest.M
     from embtrain.gensim import arguments
 
     cores = len(os.sched_getaffinity(0))
-    assert [arguments.n_threads(n) for n in (1, cores, 10_000)] == [1, cores, cores]
-    assert [arguments.n_threads(10_000, jobs) for jobs in (0, 1, 10_000)] == [1, 1, cores]
+    assert [arguments.n_threads(n, 1, 10**6) for n in (1, cores, 10_000)] == [1, cores, cores]
+    assert [arguments.n_threads(10_000, 10, n_words) for n_words in (0, 1, 10, 10**6)] == [1, 1, 1, cores]
     was_quiet = progress.quiet
     Word2Vec(topics(), **{**SMALL, "workers": 1000})
     assert torch.get_num_threads() == 1 and progress.quiet == was_quiet
@@ -362,7 +362,7 @@ def test_a_text_of_one_batch_is_trained_reproducibly_by_any_workers(monkeypatch:
     threads = list[int]()
     monkeypatch.setattr("embtrain.experiment.run.components.use_threads", threads.append)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
-    for batch_words, expected in ((10_000, 1), (1, 4), (0, 4)):
+    for batch_words, expected in ((10_000, 1), (1e4, 1), (float("inf"), 1), (1, 4), (0, 4)):
         Word2Vec(topics(), **{**SMALL, "workers": 8, "batch_words": batch_words})
         assert threads.pop() == expected
 
