@@ -1,12 +1,14 @@
-"""KeyedVectors that are filled from a file."""
+"""Tables of a model: their shapes, and KeyedVectors that are filled from a file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gensim.models import KeyedVectors
+
+from embtrain.gensim.errors import ArgumentError
 
 
 def add_words(wv: KeyedVectors, words: Sequence[Any], counts: np.ndarray, vectors: np.ndarray,
@@ -18,3 +20,15 @@ def add_words(wv: KeyedVectors, words: Sequence[Any], counts: np.ndarray, vector
         wv.vectors_vocab, wv.vectors_ngrams = vectors, ngrams
         wv.recalc_char_ngram_buckets()
         wv.adjust_vectors()
+
+
+def check_shapes(tables: Mapping[str, tuple[Any, int]], n_words: int, dim: int) -> None:
+    """Raise ArgumentError for a table that does not fit the vocabulary, as after wv.add_vectors.
+
+    tables: by name, with their numbers of rows.
+    """
+    for name, (table, n) in tables.items():
+        if (shape := np.shape(table)) != (n, dim):
+            lacks_words = n == n_words and shape[1:] == (dim,) and shape[0] < n
+            remedy = "add words with build_vocab(..., update=True)" if lacks_words else "set an array of this shape"
+            raise ArgumentError(f"{name}: shape {shape}: should be ({n}, {dim}), rows and vector_size; {remedy}")

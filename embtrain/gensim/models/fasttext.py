@@ -5,11 +5,13 @@ Queries, the vocabulary and `wv`, a FastTextKeyedVectors, are gensim's own code,
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 from gensim.models import _fasttext_bin
 from gensim.models.fasttext import FastText as GensimFastText, FastTextKeyedVectors
 
@@ -18,13 +20,14 @@ from embtrain.common.files import write_atomically
 from embtrain.common.output_paths import resolve_output_link
 from embtrain.data.vectors.fasttext_file import read_fasttext
 from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel
+from embtrain.data.vectors.files import MAX_WORD, is_word
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
 from embtrain.gensim.arguments import check_integer
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
-from embtrain.gensim.vectors import add_words
+from embtrain.gensim.vectors import add_words, check_shapes
 
 __all__ = ["FastText", "FastTextKeyedVectors", "load_facebook_model", "load_facebook_vectors", "save_facebook_model"]
 
@@ -116,9 +119,11 @@ def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | Bi
     """Write a model for fastText (.bin) with gensim's code; `path` is a path, or a stream.
 
     A path is written atomically. Nothing is written for a model that is refused: ArgumentTypeError for a model of
-    another class, ArgumentError without a vocabulary, or for words that are not strings of the encoding without NUL.
+    another class, ArgumentError without a vocabulary, for a table of another shape, and for words
+    that readers leave out or refuse.
     """
     _check_facebook_model(model, encoding)
+    model = _with_float32_tables(model)
     fields = {"lr_update_rate": lr_update_rate, "word_ngrams": word_ngrams, "t": model.sample or 0.0}
     if not model.wv.bucket:
         fields["maxn"] = 0  # readers refuse n-grams without buckets
@@ -133,23 +138,38 @@ def _check_facebook_model(model: GensimFastText, encoding: str) -> None:
     """Raise an error for a model that gensim's code cannot write, or whose file could not be read."""
     if not isinstance(model, GensimFastText):
         raise ArgumentTypeError(f"model: a {type(model).__name__} cannot be written for fastText; give a FastText")
-    if not hasattr(model, "syn1neg" if model.negative else "syn1") or not len(model.wv):
+    if not hasattr(model, _output_name(model)) or not len(model.wv):
         raise ArgumentError("model: has no vocabulary; call build_vocab first")
-    if isinstance(model, FastText):
-        model._require_float32()
     for word in model.wv.index_to_key:
         if not isinstance(word, str):
             raise ArgumentError(f"model: the word {word!r:.60}: a file of fastText contains only strings; train on "
                                 "strings")
         try:
-            if b"\0" in word.encode(encoding):
-                raise ArgumentError(f"model: the word {word!r:.60}: contains a zero byte in {encoding}, which ends a "
-                                    "word in a file of fastText; use UTF-8, and words without NUL")
+            is_read = 0 < len(text := word.encode(encoding)) <= MAX_WORD and is_word(text, encoding)
         except UnicodeEncodeError as error:
             raise ArgumentError(f"encoding={encoding!r}: cannot encode the word {word!r:.60}; set encoding=\"utf-8\""
                                 ) from error
         except LookupError as error:
             raise ArgumentError(f"encoding={encoding!r}: is not an encoding; set encoding=\"utf-8\"") from error
+        if not is_read:
+            raise ArgumentError(f"model: the word {word!r:.60}: should be 1 to {MAX_WORD:,} bytes of {encoding} "
+                                "without tab, NUL and other control characters; use UTF-8, and other words")
+
+
+def _output_name(model: GensimFastText) -> str:
+    return "syn1neg" if model.negative else "syn1"
+
+
+def _with_float32_tables(model: GensimFastText) -> GensimFastText:
+    """Return a shallow copy with tables as fastText stores them. ArgumentError for wrong shapes."""
+    copied = copy.copy(model)
+    copied.wv = copy.copy(model.wv)
+    output, V = _output_name(model), len(model.wv)
+    check_shapes({"wv.vectors_vocab": (model.wv.vectors_vocab, V), "wv.vectors_ngrams": (
+        model.wv.vectors_ngrams, model.wv.bucket), output: (getattr(model, output), V)}, V, model.vector_size)
+    for owner, name in ((copied.wv, "vectors_vocab"), (copied.wv, "vectors_ngrams"), (copied, output)):
+        setattr(owner, name, np.ascontiguousarray(getattr(owner, name), "<f4"))
+    return copied
 
 
 def load_facebook_vectors(path: str | os.PathLike[str], encoding: str = "utf-8") -> FastTextKeyedVectors:

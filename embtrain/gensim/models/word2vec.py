@@ -28,7 +28,7 @@ from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
 from embtrain.gensim.unset import StrategyValue
-from embtrain.gensim.vectors import add_words
+from embtrain.gensim.vectors import add_words, check_shapes
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
 
@@ -230,24 +230,15 @@ class Word2Vec(GensimWord2Vec):
         self.wv.norms = None
 
     def _check_shapes(self) -> None:
-        """Raise ArgumentError for a table that does not fit the vocabulary, as after wv.add_vectors."""
-        tables = [(f"wv.{name}", getattr(self.wv, name), n) for name, n in self._tables().items()]
-        for name, table, n in [*tables, ("syn1neg", self.syn1neg, len(self.wv))]:
-            if (shape := np.shape(table)) != (n, self.vector_size):
-                lacks_words = n == len(self.wv) and shape[1:] == (self.vector_size,) and shape[0] < n
-                remedy = "add words with build_vocab(..., update=True)" if lacks_words else "set an array of this shape"
-                raise ArgumentError(f"{name}: shape {shape}: should be ({n}, {self.vector_size}), rows and "
-                                    f"vector_size; {remedy}")
+        """Raise ArgumentError for a table that does not fit the vocabulary."""
+        tables = {f"wv.{name}": (getattr(self.wv, name), n) for name, n in self._tables().items()}
+        check_shapes(tables | {"syn1neg": (self.syn1neg, len(self.wv))}, len(self.wv), self.vector_size)
 
     def _check_tables(self) -> None:
-        """Make the tables ready for training. ArgumentError for locked vectors and wrong shapes."""
+        """Make the tables float32 arrays that can be written. ArgumentError for locked vectors and wrong shapes."""
         for name in self._tables():
             if (np.asarray(getattr(self.wv, f"{name}_lockf")) != 1).any():
                 raise ArgumentError(f"wv.{name}_lockf: locked vectors are not implemented; set every entry to 1")
-        self._require_float32()
-
-    def _require_float32(self) -> None:
-        """Make the tables float32 arrays that can be written. ArgumentError for wrong shapes."""
         self._check_shapes()
         for owner, name in [*((self.wv, name) for name in self._tables()), (self, "syn1neg")]:
             setattr(owner, name, np.require(getattr(owner, name), np.float32, ["C", "W"]))

@@ -283,19 +283,32 @@ def test_a_model_that_is_written_for_fasttext_is_read(kind: type[FastText], more
     assert same(load_facebook_model(tmp_path / "m.bin"), model)
 
 
-def test_settings_and_tables_of_a_model_are_written_as_fasttext_stores_them(tmp_path: Path) -> None:
-    model = FastText(topics(), **{**SMALL, "sample": None})
-    model.wv.vectors_vocab = model.wv.vectors_vocab.astype(np.float64)
+@looped("kind, more", [(FastText, {}), (gensim.models.FastText, {}),
+                       (gensim.models.FastText, {"hs": 1, "negative": 0})])
+def test_settings_and_tables_of_a_model_are_written_as_fasttext_stores_them(kind: type[FastText], more: dict[str, Any],
+                                                                            tmp_path: Path) -> None:
+    model = kind(topics(), **SMALL, **more)
     save_facebook_model(model, tmp_path / "m.bin")
-    assert same(found := load_facebook_model(tmp_path / "m.bin"), model) and found.sample == 0
+    model.sample, tables = None, [(model.wv, "vectors_vocab"), (model.wv, "vectors_ngrams"),
+                                  (model, "syn1" if more else "syn1neg")]
+    for owner, name in tables:
+        setattr(owner, name, getattr(owner, name).astype(np.float64))
+    save_facebook_model(model, tmp_path / "other.bin")
+    assert all(getattr(owner, name).dtype == np.float64 for owner, name in tables)
+    assert (tmp_path / "other.bin").read_bytes() == (tmp_path / "m.bin").read_bytes()
+    setattr(owner, name, np.ones((3, 8)))
+    with pytest.raises(UsageError, match=rf"^{name}: shape \(3, 8\): should be \(10, 8\)"):
+        save_facebook_model(model, tmp_path / "other.bin")
 
 
 @looped("model, encoding, message", [
     *((lambda words=words: FastText([words] * 5, **SMALL), "utf-8",
        "model: the word .*: a file of fastText contains only strings; ")
       for words in ([1, 2], ["a", None], ["a", 2.5], ["a", b"q"])),
-    (lambda: FastText([["a\0", "b"]] * 5, **SMALL), "utf-8", "model: the word 'a.*: contains a zero byte in utf-8"),
-    (lambda: FastText(topics(), **SMALL), "utf-16", "model: the word '.*': contains a zero byte in utf-16"),
+    *((lambda word=word: FastText([[word, "b"]] * 5, **SMALL), "utf-8",
+       f"model: the word {word!r:.60}: should be 1 to 4,096 bytes of utf-8 without ".replace("\\", r"\\"))
+      for word in ("", "a\0", "a\tb", "a\n", "\x7f", "é" * 2049)),
+    (lambda: FastText(topics(), **SMALL), "utf-16", "model: the word '.*': should be 1 to 4,096 bytes of utf-16 "),
     (lambda: FastText([["日本"]] * 5, **SMALL), "latin-1", "encoding='latin-1': cannot encode the word '日本'; "),
     (lambda: FastText(topics(), **SMALL), "utf-9", "encoding='utf-9': is not an encoding; "),
     (lambda: FastText(**SMALL), "utf-8", "model: has no vocabulary; call build_vocab first"),
