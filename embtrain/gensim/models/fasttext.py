@@ -119,7 +119,7 @@ def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | Bi
     """Write a model for fastText (.bin) with gensim's code; `path` is a path, or a stream.
 
     A path is written atomically. Nothing is written for a model that is refused: ArgumentTypeError for a model of
-    another class, ArgumentError without a vocabulary, for a table of another shape, and for words
+    another class, ArgumentError without a vocabulary or an output table, for a table of another shape, and for words
     that readers leave out or refuse.
     """
     _check_facebook_model(model, encoding)
@@ -138,8 +138,11 @@ def _check_facebook_model(model: GensimFastText, encoding: str) -> None:
     """Raise an error for a model that gensim's code cannot write, or whose file could not be read."""
     if not isinstance(model, GensimFastText):
         raise ArgumentTypeError(f"model: a {type(model).__name__} cannot be written for fastText; give a FastText")
-    if not hasattr(model, _output_name(model)) or not len(model.wv):
+    if not len(model.wv):
         raise ArgumentError("model: has no vocabulary; call build_vocab first")
+    if not (model.negative or model.hs) or not hasattr(model, _output_name(model)):
+        raise ArgumentError(f"model: has no output table of negative sampling (negative={model.negative}); set "
+                            "negative=5 before build_vocab")
     for word in model.wv.index_to_key:
         if not isinstance(word, str):
             raise ArgumentError(f"model: the word {word!r:.60}: a file of fastText contains only strings; train on "

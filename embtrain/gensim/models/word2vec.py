@@ -230,7 +230,10 @@ class Word2Vec(GensimWord2Vec):
         self.wv.norms = None
 
     def _check_shapes(self) -> None:
-        """Raise ArgumentError for a table that does not fit the vocabulary."""
+        """Raise ArgumentError for a table that is missing or does not fit the vocabulary."""
+        if not hasattr(self, "syn1neg"):
+            raise ArgumentError("syn1neg: is missing, as after build_vocab with negative=0; set negative=5, then call "
+                                "build_vocab")
         tables = {f"wv.{name}": (getattr(self.wv, name), n) for name, n in self._tables().items()}
         check_shapes(tables | {"syn1neg": (self.syn1neg, len(self.wv))}, len(self.wv), self.vector_size)
 
@@ -262,7 +265,7 @@ class Word2Vec(GensimWord2Vec):
         has other rows than the vocabulary.
         """
         tables: list[Any] = [None, None]
-        if hasattr(self, "syn1neg"):
+        if len(self.wv):
             self._check_shapes()
             tables = [*self._inputs(), None]
         saved.write(fname, saved.SavedModel(

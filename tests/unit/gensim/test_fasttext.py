@@ -301,7 +301,16 @@ def test_settings_and_tables_of_a_model_are_written_as_fasttext_stores_them(kind
         save_facebook_model(model, tmp_path / "other.bin")
 
 
+def without_output_table(kind: type[Word2Vec]) -> Word2Vec:
+    model = kind(**{name: value for name, value in SMALL.items() if name != "bucket"}, negative=0)
+    model.build_vocab(topics())
+    return model
+
+
 @looped("model, encoding, message", [
+    *((lambda kind=kind: without_output_table(kind), "utf-8",
+       r"model: has no output table of negative sampling \(negative=0\); set negative=5 before build_vocab$")
+      for kind in (FastText, gensim.models.FastText)),
     *((lambda words=words: FastText([words] * 5, **SMALL), "utf-8",
        "model: the word .*: a file of fastText contains only strings; ")
       for words in ([1, 2], ["a", None], ["a", 2.5], ["a", b"q"])),
@@ -323,6 +332,18 @@ def test_a_model_that_is_refused_is_not_written_for_fasttext(model: Any, encodin
     with pytest.raises(UsageError, match=f"^{message}"):
         save_facebook_model(model(), str(tmp_path / "m.bin"), encoding)
     assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["earlier"]
+
+
+def test_a_model_without_an_output_table_is_neither_trained_nor_saved(tmp_path: Path) -> None:
+    for kind in (FastText, Word2Vec):
+        model = without_output_table(kind)
+        model.negative = 5
+        for call in (lambda model=model: model.train(topics(), total_examples=1, epochs=1),
+                     lambda model=model: model.save(tmp_path / "m")):
+            with pytest.raises(UsageError, match=r"^syn1neg: is missing, as after build_vocab with negative=0; set "):
+                call()
+        model.build_vocab(topics())
+        model.train(topics(), total_examples=1, epochs=1)
 
 
 def test_cbow_stays_cbow_and_the_hierarchical_softmax_is_an_error(tmp_path: Path) -> None:
