@@ -152,11 +152,14 @@ def _to_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a NumPy number, as searches produce, to a Python number, a path to text, a strategy to a mapping."""
+    """Convert a NumPy number, as searches produce, to a Python number, a path to text, a strategy to a mapping.
+
+    TypeError for other values.
+    """
     if isinstance(value, Layer):
         return {"name": value.name, "tree": value.tree}
     if isinstance(value, np.generic) and not isinstance(number := value.item(), np.generic):
         return number  # of longdouble, `item` is a longdouble
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    raise UsageError(f"save: {value!r:.60}: a {type(value).__name__} cannot be saved; set a number or text")
+    raise TypeError(f"contains a {type(value).__name__}")

@@ -38,11 +38,6 @@ def test_a_model_with_numpy_arguments_and_a_path_is_saved(kind: type[Word2Vec], 
     assert (loaded.vector_size, loaded.epochs, loaded.alpha, loaded.seed) == (4, 2, 0.25, 2)
 
 
-def test_a_value_that_json_lacks_is_not_saved(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^save: \{1\}: a set cannot be saved; set a number or text$"):
-        Word2Vec(**SMALL | {"comment": {1}}).save(tmp_path / "model")
-
-
 def nested(depth: int | None) -> list[Any]:
     """Return lists in lists; None: a list that contains itself."""
     value: list[Any] = []
@@ -54,7 +49,7 @@ def nested(depth: int | None) -> list[Any]:
 
 
 @looped("value", [nested(None), nested(100_000), {"a": nested(None)}, np.longdouble(1.5), np.datetime64("2020-01-01"),
-                  {(1, 2): 3}, {np.int64(1): 3}, 10**5000, [10**5000]])
+                  {(1, 2): 3}, {np.int64(1): 3}, 10**5000, [10**5000], {1, 2}, object(), b"x", np.array([[1], [2]])])
 def test_a_value_that_json_lacks_is_left_out_as_an_attribute_and_refused_as_an_argument(
         value: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = Word2Vec(**SMALL)
@@ -63,7 +58,7 @@ def test_a_value_that_json_lacks_is_left_out_as_an_attribute_and_refused_as_an_a
     assert f"save: tag: a {type(value).__name__} is not saved" in caplog.text
     loaded = Word2Vec.load(tmp_path / "model")
     assert not hasattr(loaded, "tag") and loaded.number == 0.5
-    with pytest.raises(UsageError, match=r"^save: (?!words).*; set a number or text$"):
+    with pytest.raises(UsageError, match=r"^save: comment: JSON cannot store it: .+; set a number or text$"):
         Word2Vec(**SMALL | {"comment": value}).save(tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
