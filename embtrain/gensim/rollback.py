@@ -14,20 +14,22 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def unchanged_on_error(method: Method) -> Method:
     """Return a method of a model that restores the attributes of the model and of `wv` if `method` raises.
 
-    gensim's code sets attributes to new values, except words and their counts in `wv`, which it changes in place.
+    gensim's code sets attributes to new values, with these exceptions: it appends to the words of `wv`, and changes
+    their counts in place. Tables are not copied.
     """
     @functools.wraps(method)
     def restoring(model: Any, *args: Any, **keys: Any) -> Any:
-        wv = model.wv
-        earlier = [(model, vars(model).copy()), (wv, vars(wv) | {
-            "index_to_key": list(wv.index_to_key), "key_to_index": dict(wv.key_to_index),
-            "expandos": {name: values.copy() for name, values in wv.expandos.items()}})]
+        wv, words, n_words = model.wv, model.wv.index_to_key, len(model.wv.index_to_key)
+        counts = {name: values.copy() for name, values in wv.expandos.items()}
+        earlier = [(model, vars(model).copy()), (wv, vars(wv) | {"expandos": counts})]
         try:
             return method(model, *args, **keys)
         except BaseException:
             for owner, attributes in earlier:
                 owner.__dict__.clear()
                 owner.__dict__.update(attributes)
+            del words[n_words:]
+            wv.key_to_index = {word: i for i, word in enumerate(words)}
             raise
 
     return restoring  # type: ignore[return-value]

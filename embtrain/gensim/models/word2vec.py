@@ -248,11 +248,14 @@ class Word2Vec(GensimWord2Vec):
 
     def prepare_weights(self, update: bool = False) -> None:
         """Initialize the tables, or the rows that words lack; the state of the source is of the old vocabulary."""
-        rows: np.ndarray | None = getattr(self, "syn1neg", None)
+        if update and not hasattr(self, "syn1neg"):  # after build_vocab with negative=0
+            self.syn1neg: Any = np.zeros((0, self.vector_size), np.float32)
+        n_rows = len(self.syn1neg) if update else 0
         super().prepare_weights(update)
-        if update and rows is not None:  # gensim counts new rows of `wv`, but wv.add_vectors adds them to `wv` alone
-            new = np.zeros((max(0, len(self.wv) - len(rows)), self.vector_size), np.float32)
-            self.syn1neg: Any = np.vstack([rows, new])
+        n_rows = max(n_rows, len(self.wv))
+        if update and len(self.syn1neg) != n_rows:  # it grows with `wv.vectors`, which wv.add_vectors can have changed
+            new = np.zeros((max(0, n_rows - len(self.syn1neg)), self.vector_size), np.float32)
+            self.syn1neg = np.vstack([self.syn1neg[:n_rows], new])
         self._learned = None
 
     # -- files ----------------------------------------------------------------------------------------------------

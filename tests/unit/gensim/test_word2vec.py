@@ -8,6 +8,7 @@ import logging
 import os
 import pickle
 import signal
+import tracemalloc
 import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -486,6 +487,30 @@ def test_build_vocab_gives_words_the_rows_that_they_lack_in_either_table(name: s
     model.build_vocab([["new"]] * 5, update=True)
     model.train(topics(), total_examples=300, epochs=1)
     assert model.wv.vectors.shape == model.syn1neg.shape == (25, 8)
+
+
+def test_new_words_need_memory_for_one_more_copy_of_both_tables() -> None:
+    """The earlier tables are kept until build_vocab has ended, to restore the model after an error."""
+    model = Word2Vec(min_count=1, vector_size=500)
+    tracemalloc.start()
+    try:
+        model.build_vocab([list(map(str, range(2000)))])
+        start = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        model.build_vocab([["new"]], update=True)
+        peak = tracemalloc.get_traced_memory()[1] - start
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.2 * model.syn1neg.nbytes
+
+
+def test_words_of_a_model_without_an_output_table_get_rows_from_an_update() -> None:
+    model = Word2Vec(**{**SMALL, "negative": 0})
+    model.build_vocab(topics())
+    model.negative = 5
+    model.build_vocab([["new"]] * 5, update=True)
+    assert model.syn1neg.shape == (25, 8) and not model.syn1neg.any()
+    model.train(topics(), total_examples=300, epochs=1)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
