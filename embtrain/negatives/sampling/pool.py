@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -50,8 +50,9 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: Pro
         raise UsageError(f"negatives.{key}.k: it always equals negatives.k, {k}; remove it")
     tree = settings | {"source": name} | ({} if k is None else {"k": k})
     seed = int(np.random.SeedSequence([problem.seed, *key.encode()]).generate_state(1)[0])
-    with _nested_keys(key):
+    with _nested_keys(key, tree):
         source_class = base.find(name)
+    with _nested_keys(key, source_class.Config.model_fields.keys() | tree.keys()):
         try:
             config = build(source_class.Config, [Layer("negatives", tree)], section="negatives")
         except UsageError as error:
@@ -60,13 +61,17 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: Pro
 
 
 @contextlib.contextmanager
-def _nested_keys(key: str) -> Iterator[None]:
-    """Raise a UsageError of a source under negatives.KEY with the names that its keys have there."""
+def _nested_keys(key: str, keys: Collection[str]) -> Iterator[None]:
+    """Raise a UsageError of a source under negatives.KEY with the names that its keys have there.
+
+    keys: those of the source. Other text, as a file negatives.py or a value in quotes, is kept.
+    """
     try:
         yield
     except UsageError as error:
-        lines = (re.sub(r"(?<![\w.])negatives\.", f"negatives.{key}.", line) for line in error.args)
-        raise UsageError(*lines) from error
+        names = "|".join(map(re.escape, keys))
+        pattern = rf"""(?<![\w./'"-])negatives(?=\.(?:{names})(?!\w))"""
+        raise UsageError(*(re.sub(pattern, f"negatives.{key}", line) for line in error.args)) from error
 
 
 class PoolSource(NegativeSource):
