@@ -52,7 +52,8 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: Pro
     seed = int(np.random.SeedSequence([problem.seed, *key.encode()]).generate_state(1)[0])
     with _nested_keys(key, tree):
         source_class = base.find(name)
-    with _nested_keys(key, source_class.Config.model_fields.keys() | tree.keys()):
+    imposed = set() if k is None else {"k"}
+    with _nested_keys(key, (source_class.Config.model_fields.keys() | tree.keys()) - imposed):
         try:
             config = build(source_class.Config, [Layer("negatives", tree)], section="negatives")
         except UsageError as error:
@@ -64,7 +65,8 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: Pro
 def _nested_keys(key: str, keys: Collection[str]) -> Iterator[None]:
     """Raise a UsageError of a source under negatives.KEY with the names that its keys have there.
 
-    keys: those of the source. Other text, as a file negatives.py or a value in quotes, is kept.
+    keys: those that can be set there. Other text is kept: an imposed negatives.k, a file negatives.py, a value in
+    quotes.
     """
     try:
         yield

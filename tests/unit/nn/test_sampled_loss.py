@@ -521,6 +521,8 @@ def test_same_seed_same_draws_and_another_seed_others() -> None:
        "share_size: 3: has no effect without share='block'; set it, or leave share_size out")
       for share in (None, "row", "query", "batch")),
     (lambda p: module(scale=20.0), "scale: 20.0: multiplies cosines only; set similarity='cosine', or multiply the"),
+    (lambda p: module(source="mixture", num_sampled=V + 1, plain={"source": "uniform", "replacement": False})(
+        p.query, p.weight, p.target), f"num_sampled: {V + 1} negatives cannot be drawn without replacement"),
     (lambda p: module(num_sampled=0), "num_sampled: should be greater than or equal to 1"),
     (lambda p: module(share="rows"), "share: 'rows': should be one of row, query, block, batch"),
     (lambda p: module(counts=0 * COUNTS), "and not all 0"),
