@@ -59,12 +59,14 @@ def spec_of(name: str, num_sampled: int | None, options: Mapping[str, Any], shar
     """Validate the settings of a source. Raises UsageError for an unknown name, key or value.
 
     num_sampled: negatives per draw; None: DEFAULT_K. share: rows that share a draw; None: all rows, if the source can,
-    and one row if it learns or cannot. Both are refused for a source that does not sample.
+    and one row if it learns or cannot. Both, and the option share_size unless it is None, are refused for a source that
+    does not sample.
     """
     of_type("negatives", name, str, "the name of a source, or a source")
     one_of("share", share, tuple(SHARES))
     with in_arguments():
         found = negatives.find(name)
+    options = {key: value for key, value in options.items() if (key, value) != ("share_size", None)}
     if not samples(found):
         reason = "takes all classes as negatives" if found.traits.exhaustive else "draws no negatives"
         unused = {"num_sampled": num_sampled, "share": share, "share_size": options.get("share_size")}

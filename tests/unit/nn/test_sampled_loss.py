@@ -475,6 +475,11 @@ def test_same_seed_same_draws_and_another_seed_others() -> None:
     assert torch.equal(values[0], values[1]) and not torch.equal(values[0], values[2])
 
 
+@pytest.mark.parametrize("source, share", [("every", None), ("none", None), ("unigram", None), ("unigram", "block")])
+def test_a_share_size_of_none_is_the_default(source: str, share: str | None) -> None:
+    assert module(source=source, share=share, share_size=None)._spec == module(source=source, share=share)._spec
+
+
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 @looped("change, words", [
