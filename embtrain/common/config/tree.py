@@ -139,7 +139,8 @@ M = TypeVar("M", bound=BaseModel)
 def build(model_class: type[M], layers: Sequence[Layer], section: str = "") -> M:
     """Merge and validate the layers. Raises UsageError with one line per problem, in the order of the layers.
 
-    All renamed keys of a layer are one problem. section: dotted path of the layers in the settings, if not the root.
+    All renamed keys of a layer are one problem. section: dotted path of the layers in the settings, if not the root;
+    lines show it in keys of a layer without a name.
     """
     tree, places = merge(layers)
     try:
@@ -151,20 +152,26 @@ def build(model_class: type[M], layers: Sequence[Layer], section: str = "") -> M
             path = problem["loc"] if problem["type"] == "missing" else _known_part(problem["loc"], tree)
             place = next((places[path[:n]] for n in range(len(path), 0, -1) if path[:n] in places),
                          Place(-1, layers[0].name if layers else "configuration", 0, 0))
-            key = f"{section}.{dotted(path)}" if section else dotted(path)
+            key = ".".join(filter(None, (section, dotted(path))))
+            shown = dotted(path) if place.name else key
             if problem["type"] == "extra_forbidden" and (new := renamed_keys.new_name(key)):
-                renamed.setdefault(place.layer, []).append((place, f"{dotted(path)}: renamed to {new}"))
+                renamed.setdefault(place.layer, []).append((place, f"{shown}: renamed to {new}"))
                 continue
             message = _message(problem, path, model_class)
             if problem["type"] == "literal_error" and (value := renamed_keys.new_value(key, problem["input"])):
                 message += f" (renamed to {value!r})"
             # A union reports one error per member: the first is enough.
-            lines.setdefault(path, (place, f"{place}: {dotted(path)}: {message}".rstrip()))
-        merged_lines = [(entries[0][0], f"{entries[0][0]}: {'; '.join(text for _, text in entries)}")
+            lines.setdefault(path, (place, _located(place, f"{shown}: {message}".rstrip())))
+        merged_lines = [(entries[0][0], _located(entries[0][0], "; ".join(text for _, text in entries)))
                         for entries in renamed.values()]
         ordered = sorted([*lines.values(), *merged_lines],
                          key=lambda line: (line[0].layer, line[0].line, line[0].column))
         raise UsageError(*(text.replace(": : ", ": ") for _, text in ordered)) from error
+
+
+def _located(place: Place, text: str) -> str:
+    """Put the place, if it has a name, before a problem."""
+    return f"{place}: {text}" if place.name else text
 
 
 def dump(instance: BaseModel, only_changed_against: BaseModel | None = None) -> str:

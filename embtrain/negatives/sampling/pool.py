@@ -54,10 +54,7 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: Pro
         source_class = base.find(name)
     imposed = set() if k is None else {"k"}
     with _nested_keys(key, (source_class.Config.model_fields.keys() | tree.keys()) - imposed):
-        try:
-            config = build(source_class.Config, [Layer("negatives", tree)], section="negatives")
-        except UsageError as error:
-            raise UsageError(error.args[0].replace("negatives: ", "negatives.", 1)) from error
+        config = build(source_class.Config, [Layer("", tree)], section="negatives")
         return source_class(config, replace(problem, seed=seed))
 
 
@@ -72,7 +69,7 @@ def _nested_keys(key: str, keys: Collection[str]) -> Iterator[None]:
         yield
     except UsageError as error:
         names = "|".join(map(re.escape, keys))
-        pattern = rf"""(?<![\w./'"-])negatives(?=\.(?:{names})(?!\w))"""
+        pattern = rf"""^negatives(?=: )|(?<![\w./'"-])negatives(?=\.(?:{names})(?!\w))"""
         raise UsageError(*(re.sub(pattern, f"negatives.{key}", line) for line in error.args)) from error
 
 

@@ -57,8 +57,11 @@ def test_of_a_nested_source() -> None:
     from embtrain.negatives.sampling.pool import build_nested
 
     problem = ProblemSpec.__new__(ProblemSpec)  # not read before the settings are
-    assert refused(lambda: build_nested({"source": "unigram", "counted": "after"}, "inner", None, problem)) == (
-        "negatives.inner.counted: renamed to negatives.inner.counts (before -> raw, after -> subsampled)",)
+    settings = {"source": "unigram", "counted": "after", "mask": "target", "exponent": "high"}
+    assert refused(lambda: build_nested(settings, "inner", None, problem)) == (
+        "negatives.inner.exponent: should be a valid number, got 'high'",
+        "negatives.inner.counted: renamed to negatives.inner.counts (before -> raw, after -> subsampled); "
+        "negatives.inner.mask: renamed to negatives.inner.filter")
 
 
 @pytest.mark.parametrize("command", [experiment.resume, experiment.evaluate])
