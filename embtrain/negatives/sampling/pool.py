@@ -1,4 +1,4 @@
-"""Nested sources: settings and construction of a source inside another, and the base of sources that select from it.
+"""Nested sources: settings and construction of a source inside another, and bases of the sources around it.
 
 The inner settings are those of its strategy (`source` and its own keys). The inner source gets its own seed: two
 streams with one seed would draw the same numbers, so the component that drew a negative would reveal which candidate it
@@ -19,7 +19,7 @@ from pydantic import AfterValidator
 from torch import Tensor
 
 from embtrain.common.config import Layer, absolute_path, build
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits, grow_source
@@ -52,28 +52,75 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: Pro
     seed = int(np.random.SeedSequence([problem.seed, *key.encode()]).generate_state(1)[0])
     with _nested_keys(key, tree):
         source_class = base.find(name)
-    imposed = set() if k is None else {"k"}
-    with _nested_keys(key, (source_class.Config.model_fields.keys() | tree.keys()) - imposed):
+    with _nested_keys(key, source_class.Config.model_fields.keys() | tree.keys(), imposes_k=k is not None):
         config = build(source_class.Config, [Layer("", tree)], section="negatives")
         return source_class(config, replace(problem, seed=seed))
 
 
 @contextlib.contextmanager
-def _nested_keys(key: str, keys: Collection[str]) -> Iterator[None]:
-    """Raise a UsageError of a source under negatives.KEY with the names that its keys have there.
+def _nested_keys(key: str, keys: Collection[str], imposes_k: bool = False) -> Iterator[None]:
+    """Raise an error of a source under negatives.KEY with the names that its keys have there.
 
-    keys: those that can be set there. Other text is kept: an imposed negatives.k, a file negatives.py, a value in
-    quotes.
+    keys: those of the source. Other text is kept, as a file negatives.py or a value in quotes, and so is negatives.k if
+    the outer source imposes its own.
     """
     try:
         yield
-    except UsageError as error:
-        names = "|".join(map(re.escape, keys))
+    except EmbtrainError as error:
+        names = "|".join(re.escape(name) for name in keys if not (imposes_k and name == "k"))
         pattern = rf"""^negatives(?=: )|(?<![\w./'"-])negatives(?=\.(?:{names})(?!\w))"""
-        raise UsageError(*(re.sub(pattern, f"negatives.{key}", line) for line in error.args)) from error
+        error.args = tuple(re.sub(pattern, f"negatives.{key}", line) for line in error.args)
+        raise
 
 
-class PoolSource(NegativeSource):
+class NestingSource(NegativeSource):
+    """Base of sources that have other sources inside and call them. Their errors name keys by the place of each.
+
+    A subclass sets an attribute for each key in `nested`, and calls a method of the source there in `within(key)`.
+    """
+
+    nested: ClassVar[tuple[str, ...]] = ("inner",)  # keys with the settings of a source
+    imposes_k: ClassVar[bool] = False               # whether the sources inside draw the k of this one, not their own
+
+    def _build(self, key: str, settings: dict[str, Any]) -> NegativeSource:
+        return build_nested(settings, key, self.config.k if self.imposes_k else None, self.problem)
+
+    @contextlib.contextmanager
+    def within(self, key: str) -> Iterator[NegativeSource]:
+        """The source of a key, whose errors have the names of its keys there."""
+        source: NegativeSource = getattr(self, key)
+        with _nested_keys(key, type(source.config).model_fields, self.imposes_k):
+            yield source
+
+    def prepare_log_prob(self, view: ModelView) -> None:
+        for key in self.nested:
+            with self.within(key) as source:
+                source.prepare_log_prob(view)
+
+    def on_epoch_start(self, view: ModelView) -> None:
+        for key in self.nested:
+            with self.within(key) as source:
+                source.on_epoch_start(view)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), **{key: getattr(self, key).state_dict() for key in self.nested}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        for key in self.nested:
+            with self.within(key) as source:
+                source.load_state_dict(state[key])
+
+    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
+        super().grow_from(earlier, row)
+        restarted = []
+        for key in self.nested:
+            with self.within(key) as source:
+                restarted.append(grow_source(source, getattr(earlier, key), row))
+        return "; ".join(filter(None, restarted))
+
+
+class PoolSource(NestingSource):
     """Base of sources that select from the pool drawn by another source, for each row."""
 
     traits = Traits(iid=False, uses_model=True, sharing_modes=("row",))
@@ -81,7 +128,7 @@ class PoolSource(NegativeSource):
 
     def __init__(self, config: NegativesConfig, settings: dict[str, Any], problem: ProblemSpec):
         super().__init__(config, problem)
-        self.inner = build_nested(settings, "inner", None, problem)
+        self.inner = self._build("inner", settings)
         pool = self.inner.traits
         self.traits = replace(self.traits, geometry=pool.geometry, fits_to_queries=pool.fits_to_queries,
                               min_batch_size=pool.min_batch_size, uses_counts=pool.uses_counts)
@@ -92,7 +139,9 @@ class PoolSource(NegativeSource):
 
     def _select_in_chunks(self, query: Query, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """Draw the pool, and select from it for a chunk of rows at a time: (B, k) twice."""
-        pool_draw, n, ids, values = self.inner.draw(query, self.inner.config.k, view), len(query), [], []
+        with self.within("inner") as source:
+            pool_draw = source.draw(query, source.config.k, view)
+        n, ids, values = len(query), [], []
         step = max(1, min(self.max_rows, MAX_SCORES // max(1, pool_draw.k)))
         for i in range(0, n, step):
             rows = slice(i, min(n, i + step))
@@ -109,21 +158,3 @@ class PoolSource(NegativeSource):
         pool = pool_draw.ids if is_shared else pool_draw.per_row(pool_draw.ids, n)
         assert pool is not None
         return pool
-
-    def prepare_log_prob(self, view: ModelView) -> None:
-        self.inner.prepare_log_prob(view)
-
-    def on_epoch_start(self, view: ModelView) -> None:
-        self.inner.on_epoch_start(view)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "inner": self.inner.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.inner.load_state_dict(state["inner"])
-
-    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
-        super().grow_from(earlier, row)
-        assert isinstance(earlier, PoolSource)
-        return grow_source(self.inner, earlier.inner, row)

@@ -10,9 +10,8 @@ drawn by one component, and its log_q is that of the mixture, whichever drew it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from pydantic import Field
@@ -20,9 +19,8 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
-from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits, grow_source
-from embtrain.negatives.sampling import pool as inner
-from embtrain.negatives.sampling.pool import NestedSettings
+from embtrain.negatives.base import NegativesConfig, Traits
+from embtrain.negatives.sampling.pool import NestedSettings, NestingSource
 
 
 class MixtureConfig(NegativesConfig):
@@ -41,7 +39,7 @@ class MixtureState(NamedTuple):
     inner: object
 
 
-class Mixture(NegativeSource):
+class Mixture(NestingSource):
     """Mixture of an inner source and a static one."""
 
     name = "mixture"
@@ -49,12 +47,12 @@ class Mixture(NegativeSource):
     # an instance sets what depends on its parts
     traits = Traits(components=("noise", "generator"), uses_model=True, sharing_modes=("row",),
                     sharing_limit="draws for each row")
+    nested, imposes_k = ("inner", "plain"), True
     config: MixtureConfig
 
     def __init__(self, config: MixtureConfig, problem: ProblemSpec):
         super().__init__(config, problem)
-        self.inner = inner.build_nested(config.inner, "inner", config.k, problem)
-        self.plain = inner.build_nested(config.plain, "plain", config.k, problem)
+        self.inner, self.plain = self._build("inner", config.inner), self._build("plain", config.plain)
         for key, source in (("inner", self.inner), ("plain", self.plain)):
             if getattr(source.config, "exclude_target", False):
                 raise UsageError(f"negatives.{key}: a mixture needs q of every candidate including the target; set "
@@ -73,7 +71,9 @@ class Mixture(NegativeSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n = len(query)
-        inner_draw, plain_draw = self.inner.draw(query, k, view), self.plain.draw(query, k, view)
+        with self.within("inner") as inner:
+            inner_draw = inner.draw(query, k, view)
+        plain_draw = self.plain.draw(query, k, view)           # static, so that it raises no errors here
         self.floored_fraction = self.inner.floored_fraction
         assert inner_draw.ids is not None and inner_draw.log_q is not None and inner_draw.log_q_target is not None
         assert plain_draw.ids is not None and plain_draw.log_q_target is not None
@@ -85,7 +85,7 @@ class Mixture(NegativeSource):
         row, column = from_plain.nonzero(as_tuple=True)
         if len(row):
             ids[row, column] = drawn = plain_draw.ids[row, column]
-            log_q[row, column] = self.inner.log_prob(query.rows(row), drawn.unsqueeze(1))[:, 0]
+            log_q[row, column] = self._log_inner(query.rows(row), drawn.unsqueeze(1))[:, 0]
             log_plain[row, column] = self.plain.log_prob(query.rows(row), drawn.unsqueeze(1)).expand(len(row), 1)[:, 0]
         origin = torch.full((n, inner_draw.k), GENERATOR, dtype=torch.int8, device=ids.device)
         if inner_draw.origin is not None:
@@ -103,7 +103,11 @@ class Mixture(NegativeSource):
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         ids = ids.expand(len(query), -1)
-        return self._log_mixture(self.inner.log_prob(query, ids), self.plain.log_prob(query, ids))
+        return self._log_mixture(self._log_inner(query, ids), self.plain.log_prob(query, ids))
+
+    def _log_inner(self, query: Query, ids: Tensor) -> Tensor:
+        with self.within("inner") as inner:
+            return inner.log_prob(query, ids)
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         """Pass the costs to the inner source.
@@ -117,26 +121,5 @@ class Mixture(NegativeSource):
         if own is None:
             own = torch.zeros((1, 1), dtype=torch.int8, device=cost.device)
         origin = torch.where(drawn.origin == GENERATOR, own.expand(len(query), drawn.k), PROBE).to(torch.int8)
-        return self.inner.learn(query, replace(drawn, origin=origin, state=state.inner), cost)
-
-    def prepare_log_prob(self, view: ModelView) -> None:
-        self.inner.prepare_log_prob(view)
-        self.plain.prepare_log_prob(view)
-
-    def on_epoch_start(self, view: ModelView) -> None:
-        self.inner.on_epoch_start(view)
-        self.plain.on_epoch_start(view)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "inner": self.inner.state_dict(), "plain": self.plain.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.inner.load_state_dict(state["inner"])
-        self.plain.load_state_dict(state["plain"])
-
-    def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
-        super().grow_from(earlier, row)
-        assert isinstance(earlier, Mixture)
-        return "; ".join(filter(None, (grow_source(self.inner, earlier.inner, row),
-                                       grow_source(self.plain, earlier.plain, row))))
+        with self.within("inner") as inner:
+            return inner.learn(query, replace(drawn, origin=origin, state=state.inner), cost)

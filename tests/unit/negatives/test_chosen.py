@@ -334,6 +334,21 @@ def test_invalid_settings_are_one_line(case, settings, says):
     assert len(str(raised.value).splitlines()) == 1
 
 
+NESTED_EXP = {"hardest": {"source": "exp", "k": 12},
+              "mixture": {"source": "mixture", "inner": {"source": "exp", "exclude_target": False}}}
+
+
+@pytest.mark.parametrize("outer, key", [("hardest", "inner"), ("mixture", "inner.inner")])
+def test_errors_after_the_construction_name_the_place_of_the_inner_source(outer, key):
+    sampler, view = source(outer, inner=NESTED_EXP[outer]), TableView(math.inf)
+    place = rf"^negatives\.{key}\.source: exp"
+    with pytest.raises(UsageError, match=f"{place}: the model's scores are not finite"):
+        sampler.draw(query(), 4, view)
+    if outer == "mixture":
+        with pytest.raises(UsageError, match=f"{place} has not been fitted to the model yet"):
+            source(outer, inner=NESTED_EXP[outer]).log_prob(query(), EVERYONE)
+
+
 def test_inner_source_has_its_own_settings_and_seed():
     sampler = inner.build_nested({"source": "unigram", "exponent": 0.5}, "inner", 6, tiny_problem())
     assert sampler.config.k == 6 and sampler.config.exponent == 0.5 and sampler.problem.seed != tiny_problem().seed

@@ -204,6 +204,10 @@ def test_a_state_of_other_lists_is_refused() -> None:
     first.load_state_dict(first.state_dict())
     with pytest.raises(DataError, match=r"^negatives\.file: /x: gives other lists than when the run was started; rest"):
         second.load_state_dict(first.state_dict())
+    outer = source("hardest", inner={"source": "candidates", "k": 12, "file": "/x"})
+    state = outer.state_dict()
+    with pytest.raises(DataError, match=r"^negatives\.inner\.file: /x: gives other lists"):
+        outer.load_state_dict({**state, "inner": {**state["inner"], "lists": "0"}})
 
 
 GOOD = CandidateLists.from_entries((0,), np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.ones(1))
