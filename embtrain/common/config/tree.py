@@ -17,7 +17,16 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+)
 
 from embtrain.common.config import renamed_keys
 from embtrain.common.config.layers import Dumper, KeyPath, Layer, describe_value, dotted, printable
@@ -41,6 +50,15 @@ def absolute_path(path: str) -> FilePath:
 AbsolutePath = Annotated[str, AfterValidator(absolute_path)]  # type of a setting that is a path
 
 
+def _without_marks(value: Any) -> Any:
+    """A value with every FilePath as str, which YAML and other programs can write."""
+    if isinstance(value, dict):
+        return {key: _without_marks(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_without_marks, value))
+    return str(value) if isinstance(value, FilePath) else value
+
+
 class Section(BaseModel):
     """Base of every section of the configuration tree: frozen, unknown keys refused.
 
@@ -60,6 +78,10 @@ class Section(BaseModel):
             if kinds & {int, float} and bool not in kinds:
                 raise ValueError("should be a number")
         return value
+
+    @field_serializer("*", mode="wrap")
+    def _plain_text(self, value: Any, handler: SerializerFunctionWrapHandler) -> Any:
+        return _without_marks(handler(value))
 
     @field_validator("*", mode="after")
     @classmethod

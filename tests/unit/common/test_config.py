@@ -19,11 +19,12 @@ from pydantic import Field, create_model, model_validator
 
 import embtrain
 from embtrain.common import shipped
-from embtrain.common.config import Layer, Section, as_sets, build, dump, from_set, merge, read_yaml
+from embtrain.common.config import AbsolutePath, Layer, Section, as_sets, build, dump, from_set, merge, read_yaml
 from embtrain.common.config.layers import MAX_BYTES, MAX_PROBLEMS
 from embtrain.common.errors import UsageError
 from embtrain.experiment import tasks
 from embtrain.experiment.tasks import base
+from embtrain.negatives.sampling.pool import NestedSettings
 from embtrain.train.config import TrainConfig
 
 
@@ -362,6 +363,17 @@ def test_a_dumped_tree_is_read_back_equal(tmp_path_factory: pytest.TempPathFacto
     for text in (dump(tree), dump(tree, only_changed_against=Tree())):
         path.write_text(text, encoding="utf-8")
         assert build(Tree, [read_yaml(path)]) == tree
+
+
+def test_a_dumped_path_is_plain_text() -> None:
+    class Paths(Section):
+        file: AbsolutePath
+        files: list[AbsolutePath]
+        inner: NestedSettings
+
+    dumped = Paths(file="/a", files=["/b"], inner={"file": "/c", "inner": {"file": "/d"}}).model_dump()
+    assert yaml.safe_load(yaml.safe_dump(dumped)) == dumped == {
+        "file": "/a", "files": ["/b"], "inner": {"file": "/c", "inner": {"file": "/d"}}}
 
 
 def test_only_differences_are_dumped_on_request(tmp_path: Path) -> None:
