@@ -39,6 +39,7 @@ from embtrain.experiment.run.trainer import texts_of
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import TriplesTask
 from embtrain.models.words.cbow import Cbow
+from embtrain.negatives import base as negatives
 from embtrain.report.format import interval, number
 from embtrain.report.load.run import read_text
 from embtrain.report.render import escape_markdown as md
@@ -229,15 +230,36 @@ def _public_settings(run: Run) -> Settings:
     return cast(Settings, _without_folders(run.settings)).model_copy(update=names)
 
 
-def _without_folders(value: Any) -> Any:
-    """A copy of settings in which every FilePath is the name of its file."""
+def _without_folders(value: Any, marks_paths: bool = True) -> Any:
+    """A copy of settings in which every path is the name of its file.
+
+    marks_paths: whether the settings are of a component of embtrain, where each path is a FilePath. A component of
+    another package may declare its paths as str: all texts of its settings that begin like an absolute path are paths.
+    """
     if isinstance(value, BaseModel):
-        return value.model_copy(update={key: _without_folders(getattr(value, key)) for key in type(value).model_fields})
+        ours = _is_ours(type(value))
+        return value.model_copy(update={key: _without_folders(getattr(value, key), ours)
+                                        for key in type(value).model_fields})
     if isinstance(value, list | tuple):
-        return type(value)(map(_without_folders, value))
+        return type(value)(_without_folders(item, marks_paths) for item in value)
     if isinstance(value, dict):
-        return {key: _without_folders(part) for key, part in value.items()}
-    return Path(value).name or value if isinstance(value, FilePath) else value
+        ours = marks_paths and ("source" not in value or _is_our_source(value["source"]))
+        return {key: _without_folders(part, ours) for key, part in value.items()}
+    is_path = isinstance(value, FilePath) or (
+        not marks_paths and isinstance(value, str | Path) and os.path.isabs(value))
+    return type(value)(Path(value).name or value) if is_path else value
+
+
+def _is_our_source(name: str) -> bool:
+    """Whether the source of nested settings is of embtrain; it may not be installed here."""
+    try:
+        return _is_ours(negatives.find(name).Config)
+    except UsageError:
+        return False
+
+
+def _is_ours(config: type[BaseModel]) -> bool:
+    return config.__module__.partition(".")[0] == embtrain.__name__
 
 
 def _corpus(run: Run) -> str:

@@ -154,6 +154,34 @@ def test_exported_settings_name_files_without_their_folders(place: Path) -> None
     assert shown.evaluate.neighbours == ["/c/en/dog"] and str(place) not in dump(shown)
 
 
+PLUGIN = """from pathlib import Path
+
+from embtrain.negatives.static.uniform import Uniform
+from embtrain.negatives.base import NegativesConfig
+
+
+class MineConfig(NegativesConfig):
+    words: str = ""
+    lists: list[Path] = []
+
+
+class Mine(Uniform):
+    name = "mine"
+    Config = MineConfig
+"""
+
+
+def test_exported_settings_of_a_plugin_name_files_without_their_folders(place: Path, monkeypatch: pytest.MonkeyPatch
+                                                                        ) -> None:
+    (place / "mine.py").write_text(PLUGIN)
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", str(place / "mine.py"))
+    own = {"source": "mine", "words": str(place / "words.txt"), "lists": [str(place / "a"), "b"]}
+    for keys in (own, {"source": "mixture", "inner": own}):
+        settings = experiment.resolve("sgns", corpus=str(place / "text"), sets=[f"negatives={json.dumps(keys)}"])
+        shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
+        assert str(place) in dump(settings) and str(place) not in dump(shown) and "words.txt" in dump(shown)
+
+
 def test_exported_settings_keep_values_that_are_not_paths(place: Path) -> None:
     sets = {"files.skip": ["/drafts/*"], "files.train": ["/a/b.txt"]}
     words = experiment.resolve("sgns", corpus=str(place / "text"), sets=[
