@@ -43,7 +43,7 @@ def arguments(case: str) -> dict[str, Any]:
     is_exact, is_frozen = negatives.find(source).traits.density == "exact", source.startswith("synthetic")
     return {"negatives": source, "loss": "sampled_softmax" if is_exact else "margin" if is_frozen else "logistic",
             "num_sampled": options.pop("k", None if source == "every" else 1 if is_frozen else 5),
-            "share": SHARE[options.pop("share_draws_by", "row")],
+            "share": None if source == "every" else SHARE[options.pop("share_draws_by", "row")],
             "frozen": is_frozen, "similarity": "cosine" if is_frozen else "dot", **options, "counts": [1.0] * V}
 
 
