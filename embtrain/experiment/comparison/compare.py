@@ -98,7 +98,7 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     folders.check_corpus(folder, grid.corpus)
     if out is None and folder != (folder := claim_folder(folder)):
         grid, cells = plan(requested, folder)       # another process has taken the name
-    folders.check_runs(cells)
+    folders.check_runs(folder, grid, cells)
     with sharing.working_in(folder, grid, cells, parallel, threads, budget) as crew:
         first_trials = tuning.first_trial_sets(folder, grid, tasks.find(cells[0].settings))
         trials = [_trial(grid, folder, label, 0, sets) for label, sets in first_trials.items()]
@@ -177,10 +177,10 @@ def _search(grid: Grid, folder: Path, first: Settings, resume: Callable[[], str]
 
 def _trial(grid: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
     """The cell of one trial of a strategy, numbered from 0; it is scored by what does not decide the comparison."""
-    kind, name = dict(grid.kinds())[label], f"{label}-trial{trial + 1}"
+    kind, path = dict(grid.kinds())[label], tuning.trial_folder(folder, label, trial)
     scored = grid.model_copy(update={"benchmarks": tuning.trial_benchmarks(str(grid.metric))})
     cell = _cell(label, kind, tuning.SEED, grid, [*_shared_sets(scored, kind, folder), *sets], folder)
-    return replace(cell, name=name, folder=folder / "search" / name)
+    return replace(cell, name=path.name, folder=path)
 
 
 def plan(grid: Grid, folder: Path) -> tuple[Grid, list[Cell]]:

@@ -150,6 +150,11 @@ def summary(folder: Path, grid: Grid) -> list[ChosenSettings]:
     return out
 
 
+def trial_folder(folder: Path, label: str, trial: int) -> Path:
+    """The folder of the run of one trial, numbered from 0."""
+    return folder / "search" / f"{label}-trial{trial + 1}"
+
+
 def best_trial(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) -> Mapping[str, Any]:
     """The first of the best trials; DataError if none has a value."""
     done = [trial for trial in trials if trial["value"] is not None]

@@ -391,6 +391,21 @@ def test_what_a_comparison_leaves_before_its_first_run_is_its_own(tmp_path: Path
     folders.check_folder(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["cells", "search", "start", "search/nce-trial1", "search/sgns-trial2"])
+def test_a_file_in_the_place_of_a_folder_of_runs_is_refused_before_training(place: Path, tmp_path: Path,
+                                                                            name: str) -> None:
+    """Other runs were trained first, and the error was a lack of machine resources."""
+    pytest.importorskip("optuna")
+    requested = compare.read_grid(options(place, seeds=1, strategies=["sgns", "nce"], search=["negatives.k=2:9"],
+                                          trials=2, start={"strategy": "sgns", "corpus": str(place / "text")}))
+    (tmp_path / "comparison.yaml").write_text(dump(requested))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=rf"^--out: .*/{name}: is not a folder, and a run needs a folder there; move"):
+        compare.compare(requested, tmp_path, 1, 1)
+    assert not list(tmp_path.glob("*/*/config.yaml"))
+
+
 def test_a_comparison_is_not_written_into_its_corpus(place: Path, tmp_path: Path) -> None:
     text = tmp_path / "text"
     shutil.copytree(place / "text", text)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from embtrain.experiment.comparison import engine
+from embtrain.experiment.comparison import engine, tuning
 from embtrain.experiment.comparison.checks import disk, parts
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run.results import benchmark_hashes
@@ -33,8 +33,8 @@ def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], tri
     benchmark_hashes.require_unchanged([cell.folder for cell in finished], settings)
     planned = parts.build_each(probes, task)
     check(task)
-    searching = [replace(cell, name=name, folder=folder / "search" / name)
+    searching = [replace(cell, name=path.name, folder=path)
                  for label, cell in probes.items() if label == cell.label
-                 for name in (f"{label}-trial{i + 1}" for i in range(trials))]
+                 for path in (tuning.trial_folder(folder, label, i) for i in range(trials))]
     disk.require_disk(folder, [*cells, *searching], planned, parallel)
     return task.examples.n_blocks(0, engine.block_size(cells[0], settings.train.engine)) * settings.train.epochs

@@ -14,7 +14,7 @@ from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json
 from embtrain.common.output_paths import check_output_folder
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
-from embtrain.experiment.comparison import outcome
+from embtrain.experiment.comparison import outcome, tuning
 from embtrain.experiment.comparison.grid import FILE, FLAGS, Grid, read_stored
 from embtrain.experiment.comparison.shared.places import leases_in
 from embtrain.experiment.comparison.workers import FINISHED, Cell
@@ -94,10 +94,15 @@ def check_corpus(folder: Path, corpus: str | None) -> None:
                          "choose another folder")
 
 
-def check_runs(cells: Sequence[Cell]) -> None:
-    """Raise UsageError if a file is where the folder of a run will be."""
-    if (cell := next((cell for cell in cells if os.path.lexists(cell.folder) and not cell.folder.is_dir()), None)):
-        raise UsageError(f"--out: {cell.folder}: is not a folder, and a run will be there; move it, or choose another "
+def check_runs(folder: Path, grid: Grid, cells: Sequence[Cell]) -> None:
+    """Raise UsageError if a file is where the folder of a run, or a folder of several runs, will be."""
+    stored = tuning.read(folder).get("trials", {})
+    trials = [tuning.trial_folder(folder, label, i) for label, _ in grid.kinds()
+              for i in range(len(stored.get(label, [])), grid.trials or 0)]
+    start = [] if grid.start is None else [folder / "start"]
+    paths = [path for run in (*(cell.folder for cell in cells), *trials, *start) for path in (run.parent, run)]
+    if (file := next((path for path in paths if os.path.lexists(path) and not path.is_dir()), None)):
+        raise UsageError(f"--out: {file}: is not a folder, and a run needs a folder there; move it, or choose another "
                          "folder")
 
 
