@@ -17,8 +17,9 @@ from embtrain.common.config.tree import (
     build,
     dump,
     flatten,
+    flatten_values,
     merge,
 )
 
 __all__ = ["AbsolutePath", "FilePath", "KeyPath", "Layer", "Place", "Section", "absolute_path", "as_sets", "build",
-           "describe_value", "dump", "flatten", "from_set", "merge", "read_yaml"]
+           "describe_value", "dump", "flatten", "flatten_values", "from_set", "merge", "read_yaml"]

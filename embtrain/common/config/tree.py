@@ -204,19 +204,25 @@ def dump(instance: BaseModel, only_changed_against: BaseModel | None = None) -> 
     return yaml.dump(tree, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)
 
 
-def flatten(instance: BaseModel) -> dict[str, str]:
-    """Return {dotted key: value} for other programs: text unchanged, all other values as JSON."""
-    values: dict[str, str] = {}
+def flatten_values(instance: BaseModel) -> dict[str, Any]:
+    """Return {dotted key: value}, with numbers, text, lists and None as JSON has them."""
+    values: dict[str, Any] = {}
 
     def collect(tree: dict[str, Any], before: str) -> None:
         for key, value in tree.items():
             if isinstance(value, dict) and value:
                 collect(value, f"{before}{key}.")
             else:
-                values[before + key] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                values[before + key] = value
 
     collect(instance.model_dump(mode="json", by_alias=True), "")
     return values
+
+
+def flatten(instance: BaseModel) -> dict[str, str]:
+    """Return {dotted key: value} for other programs: text unchanged, all other values as JSON."""
+    return {key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for key, value in flatten_values(instance).items()}
 
 
 def _difference(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:

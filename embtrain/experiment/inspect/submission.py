@@ -16,7 +16,7 @@ from typing import Any
 
 import embtrain
 from embtrain.common import shipped
-from embtrain.common.config import flatten
+from embtrain.common.config import describe_value, flatten_values
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_text
 from embtrain.common.json_records import decode, encode, mapping, text
@@ -115,17 +115,18 @@ def _command(folder: Path, settings: Settings, argv: Any, parse: Parse) -> str:
     sets = [*(f"{key}={value}" for key, value in short.items() if value is not None), *(values["overrides"] or [])]
     repeated_settings = resolve(values["negatives"], values["model"], values["corpus"], values["loss"], None, sets,
                                 values["seed"], values["threads"], values["device"], tuned=values["tuned"])
-    there, here = flatten(settings), flatten(repeated_settings)
+    there, here = flatten_values(settings), flatten_values(repeated_settings)
     for key in ("benchmarks", "during_training"):
         if own := [name for name in getattr(repeated_settings.evaluate, key, []) if os.path.isabs(name)]:
             raise UsageError(f"{folder}: evaluate.{key}: {own[0]}: is a file that others do not have; train without "
                              "it, and score the run on it: embtrain evaluate RUN --on FILE")
     for key, value in here.items():
-        if os.path.isabs(value) or value not in known.get(key, [value]):    # a setting that is a path is absolute
+        is_file = isinstance(value, str) and os.path.isabs(value)    # a setting that is a path is absolute
+        if is_file or value not in known.get(key, [value]):
             raise UsageError(f"{folder}: {key}: {value}: is a file that others do not have; train without it")
     if differing := sorted(key for key in {*there, *here} if there.get(key) != here.get(key)):
-        raise UsageError(f"{folder}: {differing[0]}: is {there.get(differing[0])!r} in the run, and its command now "
-                         f"gives {here.get(differing[0])!r}; train it again")
+        raise UsageError(f"{folder}: {differing[0]}: is {describe_value(there.get(differing[0]))} in the run, and its "
+                         f"command now gives {describe_value(here.get(differing[0]))}; train it again")
     return shlex.join(["embtrain", "fit", *repeated, *(
         [] if values["seed"] is not None else ["--seed", str(settings.train.seed)])])
 
@@ -135,9 +136,9 @@ def _fit_words(folder: Path, settings: Settings) -> list[str]:
     named = {"strategy": settings.strategy, "model": settings.model.name, "corpus": settings.corpus}
     if files := [f"{key}: {value}" for key, value in named.items() if value not in shipped.names(*PLACES[key])]:
         raise UsageError(f"{folder}: {files[0]}: is a file that others do not have; train without it")
-    default = flatten(resolve(settings.strategy, settings.model.name, settings.corpus))
-    sets = [f"{key}={value}" for key, value in flatten(settings).items()
-            if default.get(key) != value and key != "train.seed"]
+    default = flatten_values(resolve(settings.strategy, settings.model.name, settings.corpus))
+    sets = [f"{key}={json.dumps(value)}" for key, value in flatten_values(settings).items()
+            if (key not in default or default[key] != value) and key != "train.seed"]
     return [word for name, value in (*named.items(), ("seed", str(settings.train.seed)), *(("set", x) for x in sets))
             for word in (f"--{name}", value)]
 

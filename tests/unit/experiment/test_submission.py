@@ -78,11 +78,29 @@ def test_a_run_of_a_comparison_has_the_command_of_its_settings(submit: Submit) -
     words = shlex.split(line.command)
     given = [word for flag, word in itertools.pairwise(words) if flag == "--set"]
     assert words[:8] == "embtrain fit --strategy sgns --model order --corpus wordnet-mammals".split()
-    assert "--seed 3" in line.command and {"loss.name=nce", "train.epochs=2", "train.threads=1"} <= {*given}
+    assert "--seed 3" in line.command and {'loss.name="nce"', "train.epochs=2", "train.threads=1"} <= {*given}
     assert dump(resolve("sgns", "order", "wordnet-mammals", sets=given, seed=3)) == dump(settings)
     own = dump(settings).replace("strategy: sgns", "strategy: /x/mine.yaml")
     code, _, err = submit("cells/sgns-seed3", command="resume", config=own)
     assert code == 2 and "run: strategy: /x/mine.yaml: is a file that others do not have; train without it" in err
+
+
+@pytest.mark.parametrize("root", ["2024", "null", "true", " a ", "a: b", "[a", "Säuge\t\U0001f600"])
+def test_text_settings_of_a_comparison_are_text_in_the_command(submit: Submit, root: str) -> None:
+    """Text that YAML reads as another value was refused, or gave other settings."""
+    settings = resolve("order", "order", "wordnet-mammals", sets=[f"pairs.root={json.dumps(root)}"], seed=3)
+    assert settings.model_dump()["pairs"]["root"] == root
+    assert submit("cells/order-seed3", command="resume", config=dump(settings))[::2] == (0, "")
+    words = shlex.split(submission.read(Path("lines.jsonl"))[0].command)
+    given = [word for flag, word in itertools.pairwise(words) if flag == "--set"]
+    assert dump(resolve("order", "order", "wordnet-mammals", sets=given, seed=3)) == dump(settings)
+
+
+@pytest.mark.parametrize(("run", "command"), [("null", '"null"'), ('"null"', "null"), ('"2"', '" 2"')])
+def test_a_text_that_differs_from_that_of_the_command_is_refused(submit: Submit, run: str, command: str) -> None:
+    own = dump(resolve("order", "order", sets=["train.epochs=2", f"pairs.root={run}"], seed=3))
+    code, _, err = submit(*ARGUMENTS, "--set", f"pairs.root={command}", config=own)
+    assert code == 2 and "run: pairs.root: is " in err and "in the run, and its command now gives " in err
 
 
 def test_a_flag_is_repeated_without_a_value() -> None:
