@@ -70,9 +70,9 @@ def describe(folder: str | os.PathLike[str], parse: Parse) -> Submission:
     folder = Path(folder)
     settings, record, path = from_run(folder), run_record.read(folder), folder / "identity.json"
     identity = record.identity or {}
-    command = _command(folder, settings, identity.get("argv"), parse)
     if plugins := identity.get("plugins"):
         raise UsageError(f"{path}: plugins: {plugins}: others do not have this code; train without it")
+    command = _command(folder, settings, identity.get("argv"), parse)
     commit = identity.get("commit")
     if commit is not None and text(commit, f"{path}: commit").endswith(DIRTY):
         raise UsageError(f"{path}: commit: {commit}: the checkout had changes without a commit; commit them and train "

@@ -109,8 +109,13 @@ def test_a_flag_is_repeated_without_a_value() -> None:
     assert values["tuned"] is True and repeated == ["--model", "transe", "--corpus", "wn18rr", "--tuned"]
 
 
-def test_a_run_of_own_code_is_refused(submit: Submit) -> None:
-    code, _, err = submit(plugins={"mine.py": "ab"})
+@pytest.mark.parametrize(("words", "options"), [
+    ((), {}), (("--negatives", "mine"), {}),
+    ((), {"command": "resume", "config": dump(resolve("order", "order", seed=3)).replace("strategy: order",
+                                                                                        "strategy: mine")})])
+def test_a_run_of_own_code_is_refused(submit: Submit, words: tuple[str, ...], options: dict[str, str]) -> None:
+    """A strategy that names this code was reported as a file that others do not have."""
+    code, _, err = submit(*words, **options, plugins={"mine.py": "ab"})
     assert code == 2 and "identity.json: plugins: {'mine.py': 'ab'}: others do not have this code" in err
 
 
