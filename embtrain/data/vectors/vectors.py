@@ -147,7 +147,9 @@ class Vectors:
 
     def are_zeros(self, rows: np.ndarray) -> np.ndarray:
         """Return whether each row (...) of the table is zeros, so that its cosine is undefined; False for -1."""
-        return (rows >= 0) & ~self.table[rows].any(-1)
+        used, place = np.unique(rows, return_inverse=True)
+        is_zero: np.ndarray = ((used >= 0) & ~self.table[used].any(-1))[place]
+        return is_zero.reshape(rows.shape)
 
     @classmethod
     def of(cls, keyed: KeyedVectors) -> Vectors:
