@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -51,6 +52,29 @@ class Scorer:
 
         Rounded (ties.py), so that equal scores tie. UsageError for what is not a pair of words.
         """
+        a, b, owner, first = self._combine_senses(pairs)
+        best = np.full(len(pairs), np.nan)
+        if len(owner):
+            best[owner[first]] = np.maximum.reduceat(self._entails(a, b), first)
+        return best
+
+    def describe_scores(self, pairs: Sequence[WordPair]) -> str:
+        """A note on the computation of the scores of these pairs."""
+        words = {(word, pos) for u, v, pos in pairs for word in (u, v)}
+        senses = [self.senses.concepts_of(word, pos) for word, pos in words]
+        n = [len(rows) for rows in senses if rows]
+        detail = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
+        is_cosine, used = self.model.entailment_score is Model.entailment_score, np.array([*chain(*senses)], np.int64)
+        n_zeros = self._count_zeros(pairs) if is_cosine and self.vectors.are_zeros(used).any() else 0
+        return self.model.entailment + detail + zeros_note(n_zeros, "pairs") + self.senses.note(
+            dict.fromkeys(word for u, v, _ in pairs for word in (u, v)))
+
+    def _combine_senses(self, pairs: Sequence[AnyPair]) -> tuple[NDArray[np.int64], ...]:
+        """Combine each sense of u with each of v.
+
+        Returns rows of u and v, the pair that each combination belongs to, and the first combination of each pair that
+        has one.
+        """
         a, b, owner = list[int](), list[int](), list[int]()
         for i, (u, v, pos) in enumerate(map(_with_pos, pairs)):
             hypernym_senses = self.senses.concepts_of(v, pos)
@@ -58,27 +82,17 @@ class Scorer:
                 a += [sense] * len(hypernym_senses)
                 b += hypernym_senses
                 owner += [i] * len(hypernym_senses)
-        best = np.full(len(pairs), np.nan)
-        if owner:
-            owners = np.array(owner)
-            first = np.flatnonzero(np.diff(owners, prepend=-1))
-            best[owners[first]] = np.maximum.reduceat(self._entails(np.array(a), np.array(b)), first)
-        return best
+        owners = np.array(owner, np.int64)
+        return np.array(a, np.int64), np.array(b, np.int64), owners, np.flatnonzero(np.diff(owners, prepend=-1))
 
-    def describe_scores(self, pairs: Sequence[WordPair]) -> str:
-        """A note on the computation of the scores of these pairs."""
-        words = {(word, pos) for u, v, pos in pairs for word in (u, v)}
-        n = [len(senses) for senses in (self.senses.concepts_of(word, pos) for word, pos in words) if senses]
-        detail = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
-        zeros = "" if self.model.entailment_score is not Model.entailment_score else zeros_note(
-            sum(self._has_zeros(u, v, pos) for u, v, pos in pairs), "pairs")
-        return self.model.entailment + detail + zeros + self.senses.note(
-            dict.fromkeys(word for u, v, _ in pairs for word in (u, v)))
-
-    def _has_zeros(self, u: str, v: str, pos: str) -> bool:
-        """Whether both words of a pair are known and one has no vector but zeros, so that no cosine is defined."""
-        rows = [np.array(self.senses.concepts_of(word, pos), np.int64) for word in (u, v)]
-        return all(map(len, rows)) and any(bool(self.vectors.are_zeros(senses).all()) for senses in rows)
+    def _count_zeros(self, pairs: Sequence[AnyPair]) -> int:
+        """Count the pairs whose score is the cosine of a vector of zeros."""
+        a, b, owner, first = self._combine_senses(pairs)
+        if not len(owner):
+            return 0
+        scores, is_zero = self._entails(a, b), self.vectors.are_zeros(np.stack([a, b])).any(0)
+        best_of_zeros = np.maximum.reduceat(np.where(is_zero, scores, -np.inf), first)
+        return int((best_of_zeros == np.maximum.reduceat(scores, first)).sum())
 
     def _entails(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
         table, scores = self.vectors.table, []

@@ -180,6 +180,24 @@ def test_plain_vectors_are_scored_by_their_cosine() -> None:
     assert score.describe_scores([("a", "b", "")]) == Model.entailment == "cosine"
 
 
+@pytest.mark.parametrize(("dog", "n"), [((-1, 0), 1), ((1, 0), 0), ((0, 0), 1)])
+def test_pairs_are_counted_whose_best_pair_of_meanings_has_zeros(dog: tuple[int, int], n: int) -> None:
+    """A pair was not counted if another meaning of its word has a worse score."""
+    score = Scorer(Vectors(["dog.n.01", "dog.n.02", "animal", "plant"], np.array([dog, (0, 0), (1, 0), (1, 1)])))
+    pairs = [("dog", "animal", ""), ("plant", "animal", ""), ("dog", "nowhere", "")]
+    counted = f"; {n} pairs with a vector of zeros, whose cosine counts as 0" if n else ""
+    assert score.describe_scores(pairs) == f"cosine of the best pair of meanings (1.3 a word){counted}"
+    assert (score(pairs)[0] == 0) == bool(n)
+
+
+def test_without_vectors_of_zeros_they_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One search for each pair took ten times as long as the rest of the note."""
+    searched, are_zeros = list[int](), Vectors.are_zeros
+    monkeypatch.setattr(Vectors, "are_zeros", lambda self, rows: searched.append(rows.size) or are_zeros(self, rows))
+    assert Scorer(Vectors(["a", "b"], np.eye(2))).describe_scores([("a", "b", "")] * 9) == "cosine"
+    assert searched == [2]
+
+
 def test_many_pairs_are_scored_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.random.default_rng(0).normal(size=(9, 4))
     score, calls = Scorer(Vectors([f"w{i}" for i in range(9)], table)), [("w1", f"w{i}", "") for i in range(9)]
