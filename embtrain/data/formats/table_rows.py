@@ -79,6 +79,12 @@ class RowShape:
     n: int
     gold: Sequence[int]
     is_gold: Callable[[str], bool]      # whether a field is a number or label
+    columns: Sequence[str] = ()         # names of the columns in a recipe
+
+    @property
+    def differs_from_text(self) -> bool:
+        """Whether rows have what a sentence lacks: a number, a label, or another delimiter than blanks."""
+        return bool(self.gold) or self.delimiter != "space"
 
     def is_row(self, fields: Sequence[str]) -> bool:
         """Return whether a line has this shape; without columns of numbers it must not name columns."""
@@ -86,24 +92,28 @@ class RowShape:
                                           else not self.names_columns(fields))
 
     def names_columns(self, fields: Sequence[str]) -> bool:
-        """Return whether a line names a column of `gold`, or both columns of the words outside of `gold`.
+        """Return whether a line names columns.
 
-        In a table of two columns, words can also be numbers, as ids are.
+        These are one of `gold`, both columns of the words outside of `gold`, or two of a recipe, in their places. In a
+        table of two columns, words can also be numbers, as ids are.
         """
-        return any(plain_name(fields[i]) in GOLD_NAMES for i in self.gold if i < len(fields)) or any(
-            self.n == 2 or words.isdisjoint(self.gold) for words in map(set, named_words(fields)))
+        names = [plain_name(field) for field in fields]
+        return any(names[i] in GOLD_NAMES for i in self.gold if i < len(names)) or any(
+            self.n == 2 or words.isdisjoint(self.gold) for words in map(set, named_words(fields))) or sum(
+            name == plain_name(column) for name, column in zip(names, self.columns, strict=False)) > 1
 
     def find_header(self, comments: Sequence[str], first: Sequence[str]) -> tuple[int, list[str]] | None:
         """Find the comment that is the header: its index and fields; None if it is the first other line.
 
         It must have all columns, and no number or label where a row has one. Comments that name columns have
-        precedence, then later ones. first: fields of the first other line. If it is not a row, a comment is the header
-        only if the comment names columns and this line does not.
+        precedence, then later ones. If rows have the shape of text, the comment must name columns. first: fields of the
+        first other line. If it is not a row, a comment is the header only if the comment names columns and this line
+        does not.
         """
         titles = [(i, title) for i, text in enumerate(comments) if (title := self._split_title(text, first))]
         named = [(i, title) for i, title in titles if self.names_columns(title)]
         if self.is_row(first) or (named and not self.names_columns(first)):
-            return next(reversed(named or titles), None)
+            return next(reversed(named or titles * self.differs_from_text), None)
         return None
 
     def _split_title(self, text: str, first: Sequence[str]) -> list[str]:
@@ -129,8 +139,8 @@ class RowFilter:
     def __init__(self, form: GoldFormat, is_label: Callable[[str], bool] = LABELS.__contains__) -> None:
         gold = [i for i, name in enumerate(form.columns) if name in ("score", "label")]
         self.comments = Comments()
-        self._shape = RowShape(form.delimiter, len(form.columns), gold, lambda text: is_number(text) or is_label(text))
-        self._can_have_mark = bool(gold) or form.delimiter != "space"
+        self._shape = RowShape(form.delimiter, len(form.columns), gold, lambda text: is_number(text) or is_label(text),
+                               form.columns)
         self._needs_header = form.header
         self._above = deque[tuple[str, str]]()          # place and text of comments that can be the header
 
@@ -143,7 +153,7 @@ class RowFilter:
                 if len(self._above) > MAX_COMMENTS:
                     self.comments.add(self._above.popleft()[0])
                 return None
-            if not (self._can_have_mark and self._shape.is_row(fields)):
+            if not (self._shape.differs_from_text and self._shape.is_row(fields)):
                 self.comments.add(place)
                 return None
         if not self._needs_header:

@@ -245,7 +245,9 @@ def test_a_recipe_with_a_header_loses_no_pair(words: Path, tmp_path: Path, head:
     ("word1, word2, score", ["# Word1 Word2 Score", "king queen n/a", "man woman 1"], 2),
     ("word1, word2, score", ["# made by hand", "word1 word2 score", "man woman 1"], 1),
     ("word1, word2, score", ["# word1 word2 score", "word1 word2 score", "man woman 1"], 1),
-    ("word1, word2, word3, target", ["# a b c d", "king queen man woman", "a b c d"], 2),
+    ("word1, word2, word3, target", ["# my own analogy questions", "capital country x y", "a b c d"], 1),
+    ("word1, word2, word3, target", ["# word1 word2 word3 target", "king queen man woman", "a b c d"], 2),
+    ("theme, word1, word2, word3, target", ["# Theme a b c Target", "kin king queen man woman", "x a b c d"], 2),
     ("word1, word2, word3, target", ["# a b c d", "word1 word2 word3 target", "a b c d"], 1)])
 def test_a_recipe_with_a_header_has_one_with_or_without_a_comment_mark(
         tmp_path: Path, columns: str, lines: list[str], rows: int) -> None:
