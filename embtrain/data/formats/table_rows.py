@@ -94,13 +94,14 @@ class RowShape:
     def names_columns(self, fields: Sequence[str]) -> bool:
         """Return whether a line names columns.
 
-        These are one of `gold`, both columns of the words outside of `gold`, or two of a recipe, in their places. In a
-        table of two columns, words can also be numbers, as ids are.
+        These are one of `gold` if no other field is a name of scores, both columns of the words outside of `gold`, or
+        two of a recipe, in their places. In a table of two columns, words can also be numbers, as ids are.
         """
         names = [plain_name(field) for field in fields]
-        return any(names[i] in GOLD_NAMES for i in self.gold if i < len(names)) or any(
-            self.n == 2 or words.isdisjoint(self.gold) for words in map(set, named_words(fields))) or sum(
-            name == plain_name(column) for name, column in zip(names, self.columns, strict=False)) > 1
+        scores = {i for i, name in enumerate(names) if name in GOLD_NAMES}
+        has_words = any(self.n == 2 or words.isdisjoint(self.gold) for words in map(set, named_words(fields)))
+        n_of_recipe = sum(name == plain_name(column) for name, column in zip(names, self.columns, strict=False))
+        return (bool(scores) and scores.issubset(self.gold)) or has_words or n_of_recipe > 1
 
     def find_header(self, comments: Sequence[str], first: Sequence[str]) -> tuple[int, list[str]] | None:
         """Find the comment that is the header: its index and fields; None if it is the first other line.

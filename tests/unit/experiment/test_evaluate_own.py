@@ -432,6 +432,9 @@ def test_a_first_row_without_a_number_behind_a_commented_header_is_reported(word
     ("# word2 word1 score", ["word1 word2 score", "c d 2", "e f 3"], (("word1", "word2", "score"), True)),
     ("# word2 word1 3", ["a b 1", "c d 2"], (("word1", "word2", "score"), False)),
     ("# score word1", ["a b 1", "c d 2"], (("word1", "word2", "score"), False)),
+    ("# mean similarity rating", ["a b 1", "c d 2"], (("word1", "word2", "score"), False)),
+    ("# mean similarity rating", ["a 1 b", "c 2 d"], (("word1", "word2", "column3"), False)),
+    ("# word2 word1 label score", ["a b x 1", "c d y 2"], (("word2", "word1", "column3", "score"), True)),
     ("#,w2,w1,mean", ["1,a,b,2", "2,c,d,3"], (("column1", "word2", "word1", "score"), True))])
 def test_a_comment_is_a_header_if_it_names_columns_and_no_other_line_does(
         tmp_path: Path, comment: str, lines: list[str], want: tuple[tuple[str, ...], bool]) -> None:
