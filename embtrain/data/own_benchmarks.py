@@ -221,9 +221,10 @@ def _delimiter(sample: Sequence[str]) -> tuple[Delimiter, int]:
     """Return the delimiter, and the number of columns that most lines can have, the smallest of several."""
     best: tuple[int, Delimiter, int] = (0, "tab", 1)
     for delimiter in SEPARATORS:
-        n, times = Counter(n for text in sample for n in column_counts(text, delimiter)).most_common(1)[0]
-        if n > 1 and times > best[0]:
-            best = times, delimiter, n
+        times = Counter(n for text in sample for n in column_counts(text, delimiter))
+        n = max(times, key=lambda n: (times[n], -n))
+        if n > 1 and times[n] > best[0]:
+            best = times[n], delimiter, n
     return best[1], best[2]
 
 

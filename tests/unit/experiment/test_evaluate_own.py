@@ -195,6 +195,12 @@ def test_surplus_tabs_split_no_words_at_blanks() -> None:
     assert (form.delimiter, form.columns) == ("tab", ("word1", "word2", "score"))
 
 
+def test_of_several_frequent_numbers_of_columns_the_smallest_is_used() -> None:
+    """The number of the first line was used, so that the order of the lines decided."""
+    for lines in itertools.permutations(["a,b,1", "c,d,e,2", "f,g,3", "h,i,j,4"]):
+        assert len(own_benchmarks.detect_layout(lines, Path("x")).columns) == 3
+
+
 def test_quoted_fields_and_labels_and_analogies(words: Path, tmp_path: Path) -> None:
     (tmp_path / "quoted.csv").write_text("".join(f'"{a}","{b}","{score}"\n' for a, b, score in GOLD))
     assert experiment.evaluate(words, [str(tmp_path / "quoted.csv")])[0].value == pytest.approx(rho(words))
