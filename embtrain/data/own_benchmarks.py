@@ -40,6 +40,7 @@ from embtrain.data.formats.table_rows import (
     named_words,
     plain_name,
     split_columns,
+    split_fields,
 )
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import is_comment, read_nonblank_lines
@@ -218,9 +219,14 @@ def _sample(path: Path) -> list[str]:
 
 
 def _delimiter(sample: Sequence[str]) -> tuple[Delimiter, int]:
-    """Return the delimiter, and the number of columns that most lines can have, the smallest of several."""
+    """Return the delimiter, and the number of columns that most lines can have, the smallest of several.
+
+    A delimiter must be between two filled fields of a line: at the end of all lines it may be surplus.
+    """
     best: tuple[int, Delimiter, int] = (0, "tab", 1)
     for delimiter in SEPARATORS:
+        if not any(sum(map(bool, split_fields(text, delimiter))) > 1 for text in sample):
+            continue
         times = Counter(n for text in sample for n in column_counts(text, delimiter))
         n = max(times, key=lambda n: (times[n], -n))
         if n > 1 and times[n] > best[0]:

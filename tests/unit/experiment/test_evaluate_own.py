@@ -195,6 +195,16 @@ def test_surplus_tabs_split_no_words_at_blanks() -> None:
     assert (form.delimiter, form.columns) == ("tab", ("word1", "word2", "score"))
 
 
+@pytest.mark.parametrize(("between", "name"), [(" ", "space"), (",", "comma"), (";", "semicolon")])
+def test_a_delimiter_at_the_end_of_all_lines_separates_no_columns(between: str, name: str) -> None:
+    """Rows that all end in a TAB had one filled column, and the table was refused."""
+    lines = [between.join(row) + "\t" for row in (("king", "queen", "5"), ("man", "woman", "6"))]
+    form = own_benchmarks.detect_layout(lines, Path("x"))
+    assert (form.delimiter, form.columns) == (name, ("word1", "word2", "score"))
+    with pytest.raises(DataError, match="should be two words separated by a TAB"):
+        own_benchmarks.detect_layout(["king,", "man,"], Path("x"))
+
+
 def test_of_several_frequent_numbers_of_columns_the_smallest_is_used() -> None:
     """The number of the first line was used, so that the order of the lines decided."""
     for lines in itertools.permutations(["a,b,1", "c,d,e,2", "f,g,3", "h,i,j,4"]):
