@@ -117,13 +117,13 @@ def test_a_file_in_the_place_of_a_run_is_refused_before_training(place: Path, lo
     assert not (tmp_path / "both" / "cells" / "sgns-seed3").exists()
 
 
-def fail_for_one_run(patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
-    """Make a function fail if one of its arguments contains the name of a run."""
+def fail_for(run: str, patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+    """Make a function fail if one of its arguments contains the name of a run, or the end of several names."""
     function = getattr(module, name)
 
     def fail(*arguments: Any) -> Any:
-        if any("nce-seed1" in str(argument) for argument in arguments):
-            raise ResourceError("nce-seed1: cannot be written: No space left on device")
+        if any(run in str(argument) for argument in arguments):
+            raise ResourceError(f"{run}: cannot be written: No space left on device")
         return function(*arguments)
 
     patch.setattr(module, name, fail)
@@ -132,7 +132,7 @@ def fail_for_one_run(patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
 def test_a_run_whose_folder_cannot_be_written_fails_alone(place: Path, local: Comparison, tmp_path: Path) -> None:
     """And is trained when the command is repeated."""
     with pytest.MonkeyPatch.context() as patch:
-        fail_for_one_run(patch, workers, "write_text")
+        fail_for("nce-seed1", patch, workers, "write_text")
         result = compare.compare(grid(place), tmp_path, 1, 1)
     error = failures.failed(tmp_path, result.record)
     assert isinstance(error, ResourceError) and re.search(
@@ -144,13 +144,21 @@ def test_a_run_whose_folder_cannot_be_written_fails_alone(place: Path, local: Co
 @pytest.mark.parametrize(("module", "name"), [(workers, "write_text"), (handover, "prepare")])
 def test_a_machine_that_cannot_write_a_run_leaves_it_to_others(place: Path, local: Comparison, tmp_path: Path,
                                                                module: Any, name: str) -> None:
-    """Its process ends, because it would fail at every other free run, too."""
+    """Its process trains the other runs first."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ResourceError, match=r"^nce-seed1: cannot be written"):
-        fail_for_one_run(patch, module, name)
+        fail_for("nce-seed1", patch, module, name)
         compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
-    assert states(tmp_path) == {"sgns-seed1": ["done"], "nce-seed1": ["released"]}
+    assert states(tmp_path) == {run: ["released" if run == "nce-seed1" else "done"] for run in NAMES}
     compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
+    assert states(tmp_path)["nce-seed1"] == ["released", "done"]
     assert_same_runs(tmp_path, local.folder, NAMES)
+
+
+def test_a_machine_without_disk_space_tries_each_run_once(place: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ResourceError, match=r"^-seed: cannot be written"):
+        fail_for("-seed", patch, handover, "prepare")
+        compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
+    assert states(tmp_path) == {name: ["released"] for name in NAMES}
 
 
 @pytest.mark.slow

@@ -238,16 +238,16 @@ def test_an_unfinished_run_of_one_machine_is_continued_and_replaced(tmp_path: Pa
 def test_a_checkpoint_that_disappears_begins_the_copy_again(tmp_path: Path, cell: Cell,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     source = run_folder(handover.in_work(tmp_path / "runs", cell, 1).folder, step=1)
-    copy = handover.shutil.copytree
+    copy = handover._copy
 
-    def replaced(*args: object, **options: object) -> object:
+    def replaced(path: Path, target: Path) -> None:
         if (old := source / "checkpoints" / "step-0000000001.json").exists():
             old.unlink()
             (source / "checkpoints" / "step-0000000002.json").write_text("two")
             raise FileNotFoundError(old)
-        return copy(*args, **options)  # type: ignore[arg-type]
+        copy(path, target)
 
-    monkeypatch.setattr(handover.shutil, "copytree", replaced)
+    monkeypatch.setattr(handover, "_copy", replaced)
     assert handover.last_step(holder(tmp_path, cell, 2).folder) == 2
 
 
@@ -257,18 +257,35 @@ def test_files_that_belong_to_a_checkpoint_are_copied_after_it(tmp_path: Path, c
     source = run_folder(handover.in_work(tmp_path / "runs", cell, 1).folder)
     (source / "best").mkdir()
     (source / "best" / "step").write_text("old")
-    copy = handover.shutil.copytree
+    copy = handover._copy
 
-    def copied(path: Path, *args: object, **options: object) -> object:
-        done = copy(path, *args, **options)  # type: ignore[call-overload]
+    def copied(path: Path, target: Path) -> None:
+        copy(path, target)
         if path.name == "checkpoints":
             (source / "best" / "step").write_text("new")
             (source / "metrics.jsonl").write_text("one two")
-        return done
 
-    monkeypatch.setattr(handover.shutil, "copytree", copied)
+    monkeypatch.setattr(handover, "_copy", copied)
     second = holder(tmp_path, cell, 2).folder
     assert (second / "best" / "step").read_text() == "new" and (second / "metrics.jsonl").read_text() == "one two"
+
+
+def test_links_to_no_file_are_copied_and_others_replaced_by_their_files(tmp_path: Path, cell: Cell) -> None:
+    source, own = run_folder(cell.folder), tmp_path / "own.txt"
+    own.write_text("own")
+    for name, target in {"gone.txt": "gone", "self": "self", "own.txt": str(own)}.items():
+        (source / "checkpoints" / name).symlink_to(target)
+    copies = holder(tmp_path, cell, 1).folder / "checkpoints"
+    assert (str((copies / "gone.txt").readlink()), str((copies / "self").readlink())) == ("gone", "self")
+    assert not (copies / "own.txt").is_symlink() and (copies / "own.txt").read_text() == "own"
+
+
+def test_a_file_that_cannot_be_copied_is_named_with_the_reason(tmp_path: Path, cell: Cell) -> None:
+    """And no part of the copy remains on the disk."""
+    os.mkfifo(run_folder(cell.folder) / "checkpoints" / "pipe")
+    with pytest.raises(ResourceError, match=r"a-seed1/checkpoints/pipe: cannot be copied to .*: .* is a named pipe"):
+        holder(tmp_path, cell, 1)
+    assert not [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
 
 
 # -- the folder -------------------------------------------------------------------------------------------------------

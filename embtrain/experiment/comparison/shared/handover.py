@@ -48,11 +48,14 @@ def newest_run(runs: Path, cell: Cell, number: int) -> Path | None:
 
 
 def prepare(runs: Path, cell: Cell, lease: Lease) -> Cell:
-    """Return the cell with the folder of a new holder: with a copy of the last holder's run, if there is one."""
+    """Return the cell with the folder of a new holder: with a copy of the last holder's run, if there is one.
+
+    ResourceError if the folder cannot be written or the run cannot be copied; then no part of the copy remains.
+    """
     inside = in_work(runs, cell, lease.number)
+    part = inside.folder.with_name("part")
     try:
         inside.folder.parent.mkdir(parents=True)
-        part = inside.folder.with_name("part")
         source = newest_run(runs, cell, lease.number - 1)
         if source is not None and _copy_run(source, part):
             _relocate(part, source, inside.folder)
@@ -61,6 +64,8 @@ def prepare(runs: Path, cell: Cell, lease: Lease) -> Cell:
                 shutil.rmtree(source, ignore_errors=True)
     except OSError as error:
         raise ResourceError(f"{inside.folder}: cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return inside
 
 
@@ -73,19 +78,34 @@ def _copy_run(source: Path, target: Path) -> bool:
         if not source.is_dir():
             return False
         shutil.rmtree(target, ignore_errors=True)
-        target.mkdir()
-        with contextlib.suppress(FileNotFoundError, shutil.Error):  # shutil.Error: a file of a subfolder disappeared
-            names = sorted(os.listdir(source), key=lambda name: (name == _COPIED_LAST, name != _CHECKPOINTS, name))
-            for name in names:
-                if name.endswith(TEMPORARY_SUFFIX):
-                    continue
-                if (source / name).is_dir():
-                    shutil.copytree(source / name, target / name, ignore=shutil.ignore_patterns(f"*{TEMPORARY_SUFFIX}"))
-                else:
-                    shutil.copy2(source / name, target / name)
+        with contextlib.suppress(FileNotFoundError):
+            _copy(source, target)
             return True
     raise ResourceError(f"{source}: cannot be copied, because it changes all the time; stop the process that trains "
                         "there")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file or folder. FileNotFoundError if it disappears meanwhile; ResourceError if it cannot be copied.
+
+    Links are copied as what they point to, because a holder must not write files of another one; if that does not
+    exist, as links.
+    """
+    try:
+        if source.is_dir():
+            target.mkdir()
+            names = sorted(os.listdir(source), key=lambda name: (name == _COPIED_LAST, name != _CHECKPOINTS, name))
+            for name in names:
+                if not name.endswith(TEMPORARY_SUFFIX):
+                    _copy(source / name, target / name)
+        elif source.is_symlink() and not source.exists():
+            target.symlink_to(source.readlink())
+        else:
+            shutil.copy2(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ResourceError(f"{source}: cannot be copied to {target}: {error.strerror or error}") from error
 
 
 def _relocate(folder: Path, old: Path, new: Path) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embtrain.common import progress, terminal
-from embtrain.common.errors import DataError, UsageError, is_crash
+from embtrain.common.errors import DataError, ResourceError, UsageError, is_crash
 from embtrain.experiment.comparison import workers
 from embtrain.experiment.comparison.shared import handover
 from embtrain.experiment.comparison.shared.board import DONE, FAILED, KILLED, RELEASED, SKIPPED, Board, Holder
@@ -47,7 +47,8 @@ class Joiner:
 
     runs: folder of the unfinished runs. lock: inherited by the cells' processes. budget: CPU seconds of all cells on
     all machines, after which none starts. retried: failed cells that are taken once more, with the numbers of their
-    leases. is_ended: whether the process that needs the cells has ended.
+    leases. is_ended: whether the process that needs the cells has ended. refused: the errors of cells whose folder this
+    machine cannot write or copy, by name; it does not take them again.
     """
 
     board: Board
@@ -59,12 +60,13 @@ class Joiner:
     retried: Mapping[str, int] = field(default_factory=dict)
     is_ended: Callable[[], bool] = lambda: False
     works: list[_Work] = field(default_factory=list)
+    refused: dict[str, ResourceError] = field(default_factory=dict)
 
     def run(self, cells: Sequence[Cell], on_finished: Callable[[Cell], None] = lambda cell: None) -> None:
         """Train cells until all are over, here or elsewhere. Raises Stopped on a signal, with all leases given up.
 
-        on_finished: called for each finished cell; an exception it raises stops everything. ResourceError if this
-        machine cannot write or copy the folder of a run.
+        on_finished: called for each finished cell; an exception it raises stops everything. ResourceError if all free
+        cells are refused and none is running here.
         """
         waiting, printed_at = list(cells), time.monotonic()
         with Stop() as stop:
@@ -79,6 +81,7 @@ class Joiner:
                     request = stop.requested or (signal.SIGTERM if self.is_ended() else None)
                     if request is None:
                         self._take_free(waiting, cells, holders)
+                        self._check_refused(waiting, holders)
                     for work in self.works if request is not None else ():
                         work.process.send_once(request or signal.SIGTERM)
                     if not self.works and (request is not None or not waiting):
@@ -149,14 +152,21 @@ class Joiner:
         for cell in waiting:
             if len(self.works) >= self.parallel:
                 return
-            if cell not in here and self._is_free(cell, holders):
+            if cell not in here and cell.name not in self.refused and self._is_free(cell, holders):
                 self._take(cell, holders.get(cell.name), self._is_used_up(cells))
+
+    def _check_refused(self, waiting: Sequence[Cell], holders: Holders) -> None:
+        """Raise the first error of the refused cells if this process runs none and no other cell is free."""
+        free = [cell.name for cell in waiting if self._is_free(cell, holders)]
+        errors = [self.refused[name] for name in free if name in self.refused]
+        if errors and not self.works and len(errors) == len(free):
+            raise errors[0]
 
     def _take(self, cell: Cell, holder: Holder | None, is_used_up: bool) -> None:
         """Take a free cell, unless another process is faster, and start it.
 
-        A ResourceError is not a failure of the run, because another machine may have the disk space that this one
-        lacks. It ends this process, which would fail at every other free cell, too; the board gives up its leases.
+        A ResourceError is not a failure of the run, because another machine may have the disk space or the permission
+        that this one lacks: the lease is given up.
         """
         number = 0 if holder is None else holder.number
         step, kills = handover.last_step(handover.newest_run(self.runs, cell, number)), 0
@@ -179,6 +189,10 @@ class Joiner:
                 process = CellProcess(inside, self.threads, self.lock, variables)
             except (UsageError, DataError) as error:
                 self._fail(cell, lease, f"{error}", error.code)
+            except ResourceError as error:
+                self.refused[cell.name] = error
+                self.board.end(lease, RELEASED)
+                self._note(cell, f"cannot be trained on this machine: {error}")
             else:
                 self.works.append(_Work(cell, inside, lease, process))
 
