@@ -19,6 +19,7 @@ from embtrain.common.errors import DataError, EmbtrainError, Stopped, UsageError
 from embtrain.evaluate.comparison.results import CellResult, ComparisonResults
 from embtrain.experiment.comparison import compare, failures, grid, join, outcome
 from embtrain.experiment.comparison.checks import folder as folders, metrics
+from embtrain.experiment.comparison.checks.pairing import check_saved_settings
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.comparison.shared.sharing import Sharing
 from embtrain.experiment.comparison.workers import FINISHED
@@ -259,7 +260,7 @@ def test_runs_of_one_label_with_different_settings_have_no_mean(done: Path, tmp_
 
 def test_equal_settings_are_needed_only_where_they_affect_scores(done: Path, place: Path) -> None:
     """Nor are the settings of each finished run needed: they may be lost, or have a key of another version."""
-    for key, value in {"log_every": "7", "keep": "9", "checkpoint_every": "7.0", "device": "cuda",
+    for key, value in {"log_every": "7", "keep": "9", "checkpoint_every": "7.0", "track_until": "valid/mrr>1",
                        "sinks": "[tensorboard]"}.items():
         edit(done / "cells" / "sgns-seed2", rf"\n  {key}: .*", f"\n  {key}: {value}")
     edit(done / "cells" / "nce-seed2", "\ntrain:", "\ntrain:\n  in_no_version: 1")
@@ -278,6 +279,25 @@ def test_equal_settings_are_needed_only_where_they_affect_scores(done: Path, pla
     (done / "cells" / "uniform-seed1" / "scores.json").unlink()
     with pytest.raises(DataError, match=r"uniform-seed1: is not a run: it has no config\.yaml"):
         compare.compare(compare.read_grid(requested, None, done), done, 1, 1)
+
+
+@pytest.mark.parametrize(("key", "value", "is_accepted"), [
+    ("keep", "9", {"finished"}), ("log_every", "9", {"finished"}), ("sinks", "[tensorboard]", {"finished"}),
+    ("threads", "1", {"finished", "unfinished"}), ("device", "cuda", set()), ("tables", "mapped", set())])
+@pytest.mark.parametrize("state", ["finished", "unfinished"])
+def test_a_run_that_will_not_have_the_requested_settings_is_refused(
+        done: Path, place: Path, key: str, value: str, is_accepted: set[str], state: str) -> None:
+    """An unfinished run continues with its own. Devices and tables change the CPU seconds, which are compared."""
+    if state == "unfinished":
+        for name in FINISHED:
+            (done / "cells" / "nce-seed2" / name).unlink()
+    requested = compare.read_grid(options(place, sets=[*KEYS, f"train.{key}={value}"]), None, done)
+    cells = [cell for cell in compare.plan(requested, done)[1] if cell.name == "nce-seed2"]
+    if state in is_accepted:
+        check_saved_settings(cells)
+    else:
+        with pytest.raises(UsageError, match=rf"nce-seed2: was trained with train\.{key}: .* is requested now; give"):
+            check_saved_settings(cells)
 
 
 @pytest.mark.parametrize("change", [lambda first, other: other.symlink_to(first), Path.rename, shutil.copytree])

@@ -25,6 +25,7 @@ PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "
 # Keys that do not affect the scores.
 FREE = tuple(f"train.{name}" for name in ("checkpoint_every", "device", "keep", "log_every", "sinks", "tables",
                                           "threads", "track_until"))
+TIMED = ("train.device", "train.tables")        # those that affect the CPU seconds
 # Keys with paths whose content is compared by the other settings, or by the hashes in identity.json.
 HASHED = ("strategy", "corpus", "evaluate.benchmarks", "evaluate.during_training")
 
@@ -136,8 +137,9 @@ def check_equal_settings(cells: Sequence[Cell]) -> list[str]:
 def check_saved_settings(cells: Sequence[Cell]) -> None:
     """Raise UsageError if a cell's folder contains a run with other settings than requested; DataError: with none.
 
-    A run that has not trained gets the requested settings when it starts. A finished run whose settings cannot be read
-    is accepted, because it is not trained any more; `check_equal_settings` reports it.
+    A run that has not trained gets the requested settings when it starts. A finished run may differ in keys that affect
+    neither scores nor CPU seconds; an unfinished one continues with its own, so it may not, except for the threads of
+    this machine. A finished run whose settings cannot be read is accepted; `check_equal_settings` reports it.
     """
     for cell in cells:
         if not has_trained(cell.folder):
@@ -150,7 +152,7 @@ def check_saved_settings(cells: Sequence[Cell]) -> None:
                 continue
             raise
         for key, old, new in _differences(saved, cell.settings, cell):
-            if key not in FREE:
+            if key != "train.threads" and (key not in FREE or key in TIMED or not cell.is_finished()):
                 raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give "
                                  "the comparison another --out, or remove that folder")
 
