@@ -313,6 +313,14 @@ def test_runs_of_a_comparison_are_the_same_by_another_path(place: Path, tmp_path
     more = compare.compare(compare.read_grid({"seeds": 2}, None, other), other, 1, 1)
     assert {line["n"] for line in more.results["differences"] if line["metric"] == "test/mrr"} >= {2}
     assert join.write([other]).is_file()
+    others = tmp_path / "another" / "start" / "vectors.safetensors"     # of another comparison
+    others.parent.mkdir(parents=True)
+    others.write_bytes((other / "start" / "vectors.safetensors").read_bytes()[:-1] + b"?")
+    edit(other / "cells" / "nce-seed2", r"\n  start: .*", f"\n  start: {others}")
+    with pytest.raises(UsageError, match=r"nce-seed2: was trained with train\.start: .*, but .* is requested now"):
+        compare.compare(compare.read_grid({"seeds": 2}, None, other), other)
+    with pytest.raises(DataError, match=r"nce-seed2: was trained with train\.start: .*, but .*nce-seed1 with"):
+        join.write([other])
     given = shutil.copy(other / "start" / "vectors.safetensors", tmp_path)
     with pytest.raises(UsageError, match=r"was trained with train\.start: .*, but .* is requested now"):
         compare.compare(compare.read_grid({"seeds": 2, "sets": [*KEYS, f"train.start={given}"]}, None, other), other)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from embtrain.common.errors import DataError, UsageError
@@ -162,23 +163,25 @@ def _differences(a: Settings, b: Settings, cell: Cell) -> list[tuple[str, Any, A
 
     Machines that join a comparison may reach its files by different paths, and its folder may be moved or copied.
     """
-    start = None if cell.start is None else f"{cell.start.name}/vectors.safetensors"
+    start = None if cell.start is None else cell.start / "vectors.safetensors"
     return [(key, x, y) for key, x, y in outcome.differing_keys(a, b, "") if not _are_equal_files(key, x, y, start)]
 
 
-def _are_equal_files(key: str, a: Any, b: Any, start: str | None) -> bool:
+def _are_equal_files(key: str, a: Any, b: Any, start: Path | None) -> bool:
     """Whether two values, or the items of two lists, are absolute paths of files with the same content.
 
-    start: the end of the path of the vectors that the comparison trains first. The content of `HASHED` is compared
-    elsewhere, so one of two paths may be missing on this machine.
+    start: the vectors that the comparison trains first. Copies of them are equal, and a missing path with the same end
+    is theirs. The content of `HASHED` is compared elsewhere, so one of two paths may be missing on this machine.
     """
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         return all(x == y or _are_equal_files(key, x, y, start) for x, y in zip(a, b, strict=True))
     if not all(isinstance(path, str) and os.path.isabs(path) for path in (a, b)):
         return False
-    if start is not None and key == "train.start" and all(PurePath(path).match(start) for path in (a, b)):
-        return True
+    is_start = start is not None and key == "train.start" and all(
+        PurePath(path).match(f"{start.parent.name}/{start.name}") for path in (a, b))
+    if is_start:
+        a, b = (path if os.path.exists(path) else start for path in (a, b))
     try:
-        return os.path.samefile(a, b)
+        return os.path.samefile(a, b) or (is_start and filecmp.cmp(a, b, shallow=False))
     except OSError:         # at least one of them names no file of this machine
-        return key in HASHED
+        return is_start or key in HASHED
