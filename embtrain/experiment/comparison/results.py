@@ -46,7 +46,7 @@ from embtrain.evaluate.statistics.significance import (
 from embtrain.evaluate.translation import scores as translation
 from embtrain.evaluate.translation.scores import BLEU_STATISTICS
 from embtrain.experiment.comparison.outcome import CellOutcome, Point, interpolate
-from embtrain.experiment.comparison.verdict import TOO_FEW_EVALUATIONS, unlike_machines, verdict
+from embtrain.experiment.comparison.verdict import unlike_machines, verdict, why_not_at_equal_cpu
 from embtrain.experiment.run import scoring
 
 DESCRIBED = (*DESCRIPTIONS, "valid")  # reported, not tested: valid was used during training
@@ -100,8 +100,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
     summary = [MetricMean(strategy=label, metric=metric, **mean._asdict()) for label in labels for metric in metrics
                if (mean := t_interval(values[metric][label], bounds=metric_bounds(metric))).n]
     epochs, cpu = at_equal_epochs(finished), at_equal_cpu(finished, labels, plan)
-    sentences = verdict(plan, labels, values, seeds, cpu.differences, cpu.budget,
-                        *_unfinished(outcomes), _processors(finished))
+    sentences = verdict(plan, labels, values, seeds, cpu, *_unfinished(outcomes), _processors(finished))
     if reproduction is not None:
         sentences.insert(0, reproduction.sentence)
     file = ComparisonResults(
@@ -249,21 +248,23 @@ def at_equal_epochs(finished: Sequence[CellOutcome]) -> EqualEpochs:
 def at_equal_cpu(finished: Sequence[CellOutcome], labels: Sequence[str], plan: dict[str, Any]) -> EqualCpu:
     """The evaluations during training, read at equal CPU time, and the differences from the baseline there.
 
-    Without budget and rows if only one of several strategies has values there.
+    Without budget and rows, but with the reason, if no strategy can be compared with the baseline there.
     """
     times = [[point.cpu_seconds for points in outcome.curves.values() for point in points
               if math.isfinite(point.cpu_seconds)] for outcome in finished]
     budget = min((max(seconds) for seconds in times if seconds), default=0.0)
     rows = _read_at(finished, lambda points: interpolate(points, budget))
-    if len({row.strategy for row in rows}) > 1 >= len({row.strategy for row in rows if row.value is not None}):
-        return EqualCpu(note=unlike_machines(_processors(finished)) or TOO_FEW_EVALUATIONS)
-    if warning := unlike_machines(_processors(finished)):
+    timed = _read_at(finished, lambda points: next((x for x in points if math.isfinite(x.cpu_seconds)), None))
+    curve, warning = _curve(plan), unlike_machines(_processors(finished))
+    if reason := why_not_at_equal_cpu(plan["baseline"], curve, timed, rows):
+        return EqualCpu(note=warning or reason)
+    if warning:
         return EqualCpu(budget=budget, rows=rows, note=warning)
     return EqualCpu(
         budget=budget, rows=rows,
         note="values at equal CPU time are interpolated between the evaluations of a run, null before its first; "
         "the learning rate schedule of each run covers all its epochs, so at an early time it had not decayed yet",
-        differences=_cost_differences(rows, labels, plan))
+        differences=_cost_differences(rows, labels, plan["baseline"], curve))
 
 
 def _processors(finished: Sequence[CellOutcome]) -> list[str]:
@@ -271,14 +272,19 @@ def _processors(finished: Sequence[CellOutcome]) -> list[str]:
     return list(dict.fromkeys(outcome.processor for outcome in finished if outcome.processor))
 
 
-def _cost_differences(rows: Sequence[Evaluation], labels: Sequence[str], plan: dict[str, Any]) -> list[Difference]:
-    """The declared metric at equal CPU time against the baseline; for test/... the curve of valid/... is used."""
+def _curve(plan: dict[str, Any]) -> str:
+    """The curve that is tested at equal CPU time: the declared metric; for test/... valid/..."""
     part, _, name = plan["metric"].partition("/")
-    curve = f"valid/{name}" if part == "test" else plan["metric"]
+    return f"valid/{name}" if part == "test" else plan["metric"]
+
+
+def _cost_differences(rows: Sequence[Evaluation], labels: Sequence[str], baseline: str, curve: str
+                      ) -> list[Difference]:
+    """The values of a curve at equal CPU time against the baseline."""
     curve_rows = [row for row in rows if row.metric == curve]
     values = {label: {row.seed: row.value for row in curve_rows if row.strategy == label and row.seed is not None}
               for label in labels}
-    return compare_to_baseline(values, plan["baseline"], curve, higher_better(curve)) if curve_rows else []
+    return compare_to_baseline(values, baseline, curve, higher_better(curve)) if curve_rows else []
 
 
 def _read_at(finished: Sequence[CellOutcome], read: Callable[[Sequence[Point]], Point | None]) -> list[Evaluation]:

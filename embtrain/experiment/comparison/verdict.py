@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from embtrain.evaluate.comparison.results import EqualCpu, Evaluation
 from embtrain.evaluate.statistics.difference import (
     A_BEATS_B,
     B_BEATS_A,
@@ -19,25 +20,23 @@ from embtrain.evaluate.statistics.difference import (
 )
 
 CPU = "training/cpu_seconds"
-TOO_FEW_EVALUATIONS = ("nothing is compared at equal CPU time, because only one strategy was evaluated by the time "
-                       "that all runs reached; set train.evaluate_every to fewer steps")
 BySeed = Mapping[str, Mapping[int, float | None]]  # label -> seed -> value
 
 
 def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str, BySeed],
-            differences: Sequence[Difference], cheap: Sequence[Difference], budget: float | None, failed: Sequence[str],
-            not_run: Sequence[str] = (), processors: Sequence[str] = ()) -> list[str]:
+            differences: Sequence[Difference], at_equal: EqualCpu, failed: Sequence[str], not_run: Sequence[str] = (),
+            processors: Sequence[str] = ()) -> list[str]:
     """Three sentences on the declared metric; without the first for a single strategy, which was only tuned.
 
-    cheap: the differences at `budget` CPU seconds for each; None: only one strategy has values there. processors:
-    their models; CPU seconds are not compared if there are several.
+    at_equal: without budget, its note is the reason. processors: their models; CPU seconds are not compared if there
+    are several.
     """
     metric, baseline = plan["metric"], plan["baseline"]
     differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
     tested = f"On {metric}, {_over(differences_on_metric)}{_separable(differences_on_metric, baseline)}."
     has_baseline = any(by_label.get(baseline) for by_label in values.values())
     return [*([tested] if len(labels) > 1 else []),
-            unlike_machines(processors) or (_cost(values.get(CPU, {}), labels, baseline, cheap, budget) if has_baseline
+            unlike_machines(processors) or (_cost(values.get(CPU, {}), labels, baseline, at_equal) if has_baseline
                                             else f"The cost is unknown, because no run of {baseline} has scores."),
             _unknown(differences_on_metric, baseline, values.get(metric, {}), failed, not_run)]
 
@@ -64,19 +63,41 @@ def _over(differences_on_metric: Sequence[Difference]) -> str:
     return f"over {(n := seeds.pop())} seed{'' if n == 1 else 's'}, "
 
 
-def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, cheap: Sequence[Difference], budget: float | None
-          ) -> str:
+def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, at_equal: EqualCpu) -> str:
     cost = {label: sum(seconds) / len(seconds) for label in labels
             if (seconds := [x for x in cpu.get(label, {}).values() if x is not None])}
     if not cost.get(baseline):
         return "The cost is unknown, because the runs of the baseline recorded no CPU seconds."
     others = [f"one of {label} {_times(cost[label] / cost[baseline])}" for label in cost if label != baseline]
     text = f"A run of {baseline} takes {cost[baseline]:.3g} CPU seconds" + (f", {_list(others)}" if others else "")
-    if budget is None:
-        text += f"; {TOO_FEW_EVALUATIONS}"
-    elif cheap:
-        text += f"; at {budget:.3g} CPU seconds for each, on {cheap[0].metric}, {_separable(cheap, baseline)}"
+    if at_equal.budget is None:
+        text += f"; {at_equal.note}"
+    elif cheap := at_equal.differences:
+        text += f"; at {at_equal.budget:.3g} CPU seconds for each, on {cheap[0].metric}, {_separable(cheap, baseline)}"
     return text + "."
+
+
+def why_not_at_equal_cpu(baseline: str, curve: str, timed: Sequence[Evaluation], reached: Sequence[Evaluation]) -> str:
+    """The reason why no strategy has a value at equal CPU time at a seed of the baseline; empty if one has.
+
+    Also empty without runs of the baseline and of another strategy at one seed. curve: the metric that is compared; if
+    it was not evaluated during training, all. timed, reached: a row for each curve of each run, without value if none
+    of its evaluations has a CPU time, or if it has no value at equal CPU time.
+    """
+    timed, reached = ([row for row in rows if row.metric == curve] or rows for rows in (timed, reached))
+    if not _has_pair(baseline, timed) or _has_pair(baseline, [row for row in reached if row.value is not None]):
+        return ""
+    reason = f"were {baseline} and another strategy both evaluated by the time that all runs reached; set " \
+             "train.evaluate_every to fewer steps"
+    if not _has_pair(baseline, [row for row in timed if row.value is not None]):
+        reason = f"do both {baseline} and another strategy have evaluations with a CPU time"
+    return f"nothing is compared at equal CPU time, because at no seed {reason}"
+
+
+def _has_pair(baseline: str, rows: Sequence[Evaluation]) -> bool:
+    """Whether the baseline and another strategy have a row of one metric and seed."""
+    own = {(row.metric, row.seed) for row in rows if row.strategy == baseline}
+    return any((row.metric, row.seed) in own for row in rows if row.strategy != baseline)
 
 
 def unlike_machines(processors: Sequence[str]) -> str:

@@ -1062,6 +1062,29 @@ def test_values_of_one_strategy_alone_are_not_compared_at_equal_cpu_time(tmp_pat
     assert (" CPU seconds for each" in tree["verdict"][1], "at equal CPU time |" in text) == (n_evaluations == 2,) * 2
 
 
+@pytest.mark.parametrize(("base", "others", "reason"), [
+    ((10, 10), (5, 10), None),
+    ((12, 20), (5, 10), "were base and another strategy both evaluated by the time that all runs reached; set train.e"),
+    ((5, 10), (12, 20), "were base and another strategy both evaluated by the time that all runs reached; set train.e"),
+    ((math.nan, math.nan), (5, 10), "do both base and another strategy have evaluations with a CPU time."),
+    ((math.nan, math.nan), (math.nan, math.nan), "do both base and another strategy have evaluations with a CPU time.")
+])
+def test_the_reason_for_no_comparison_at_equal_cpu_time_is_that_of_the_tested_curve(
+        tmp_path: Path, base: tuple[float, float], others: tuple[float, float], reason: str | None) -> None:
+    """Two strategies have values if the baseline has none; another metric has values of all strategies."""
+    times = {"base": base, "up": others, "same": others}
+    runs = [cell(label, seed, 0.3, 20, [(5, times[label][0], 0.2), (10, times[label][1], 0.3)])
+            for label in times for seed in (1, 2, 3)]
+    for run in runs:
+        run.curves["own/spearman"] = [outcome.Point(5, 5, 1, 5, 0.1), outcome.Point(10, 10, 2, 10, 0.1)]
+    tree = judged_tree(tmp_path, runs)
+    cpu = tree["at_equal"]["cpu_seconds"]
+    assert (cpu["budget"] is None, cpu["rows"] == []) == (reason is not None,) * 2
+    if reason is not None:
+        start = "nothing is compared at equal CPU time, because at no seed "
+        assert f"; {start}{reason}" in tree["verdict"][1] and tree["verdict"][1].endswith(f"{cpu['note']}.")
+
+
 @pytest.mark.parametrize("n_seeds", [3, 5, 10])
 def test_equal_strategies_are_rarely_separated_at_equal_cpu_time(n_seeds: int) -> None:
     """Four evaluations of a rising curve, 3 % noise of the CPU time; 1,000 comparisons at a level of 5 %."""
