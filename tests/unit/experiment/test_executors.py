@@ -173,7 +173,7 @@ def test_a_signal_stops_the_calls_and_their_work_is_kept(local: Comparison, plac
             return ThreadPoolExecutor(1).submit(function, *arguments)
 
     begun = time.monotonic()
-    with pytest.raises(Stopped, match=r"--join$"):
+    with pytest.raises(Stopped, match=r"--join --lease-seconds 100 --retry-failed$"):
         embtrain.compare(["sgns", "nce"], seeds=1, corpus=place / "text", sets=SETS, out=tmp_path, threads=1,
                          executor=Waiting(), lease_seconds=100)
     assert time.monotonic() - begun < executors.STOP_SECONDS and not list((tmp_path / "join" / "sessions").iterdir())
