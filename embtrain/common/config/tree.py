@@ -184,10 +184,9 @@ def build(model_class: type[M], layers: Sequence[Layer], section: str = "") -> M
                 message += f" (renamed to {value!r})"
             # A union reports one error per member: the first is enough.
             lines.setdefault(path, (place, _located(place, f"{shown}: {message}".rstrip())))
-        merged_lines = [(entries[0][0], _located(entries[0][0], "; ".join(text for _, text in entries)))
-                        for entries in renamed.values()]
-        ordered = sorted([*lines.values(), *merged_lines],
-                         key=lambda line: (line[0].layer, line[0].line, line[0].column))
+        found = [*lines.values(), *((entries[0][0], _located(entries[0][0], "; ".join(text for _, text in entries)))
+                                    for entries in renamed.values())]
+        ordered = sorted(found, key=lambda line: (line[0].layer, line[0].line, line[0].column))
         raise UsageError(*(text.replace(": : ", ": ") for _, text in ordered)) from error
 
 

@@ -461,13 +461,6 @@ def test_a_changed_corpus_is_reported_before_training(place: Path, tmp_path: Pat
     assert local_cells.log == ["fit sgns-seed1", "fit nce-seed1"]
 
 
-def test_a_file_in_place_of_the_folder_of_cells_is_reported(finished: Comparison, place: Path, tmp_path: Path) -> None:
-    shutil.copy(finished.folder / "comparison.yaml", tmp_path)
-    (tmp_path / "cells").write_text("")
-    with pytest.raises(ResourceError, match=r"/cells: cannot be written: File exists"):
-        compare.compare(grid(place), tmp_path, 1, 1)
-
-
 def test_two_comparisons_cannot_use_one_folder(finished: Comparison) -> None:
     ours = os.open(finished.folder, os.O_RDONLY)
     fcntl.flock(ours, fcntl.LOCK_EX)
