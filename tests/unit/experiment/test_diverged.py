@@ -34,6 +34,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_runs.write(tmp_path_factory.mktemp("diverged"))
 
 
+def circle(folder: Path) -> str:
+    """Write a graph of 40 entities in a circle, with relations to the next one and the one after it."""
+    path = folder / "graph.tsv"
+    path.write_text("".join(f"e{i}\tr{step}\te{(i + step) % 40}\n" for i in range(40) for step in (1, 2)))
+    return str(path)
+
+
 @pytest.mark.parametrize(("name", "engine", "remedy"), [
     ("distmult", "autograd", "lower train.lr, set a smaller train.batch or a train.clip"),
     ("distmult", "fused", "lower train.lr, or set train.engine: autograd and a train.clip"),
@@ -72,9 +79,7 @@ def test_healthy_runs_of_every_task_and_engine_have_no_warning(place: Path, tmp_
 def test_a_loss_without_probabilities_has_a_lower_bound(tmp_path: Path, strategy: str, model: str, lr: float,
                                                         warns: bool) -> None:
     """The distances of an untrained TransE differ by more than log-probabilities of a good model."""
-    graph = tmp_path / "graph.tsv"
-    graph.write_text("".join(f"e{i}\tr{step}\te{(i + step) % 40}\n" for i in range(40) for step in (1, 2)))
-    done = run.fit(resolve(strategy, model, str(graph), sets=[
+    done = run.fit(resolve(strategy, model, circle(tmp_path), sets=[
         "train.epochs=1", f"train.lr={lr}", f"train.min_lr={lr / 10}", "evaluate.resamples=0"]), tmp_path / "run")
     notes = [row.note for row in done.scores if row.metric == "warning"]
     assert any("the held-out log-likelihood is" in note for note in notes) if warns else notes == []
@@ -82,9 +87,7 @@ def test_a_loss_without_probabilities_has_a_lower_bound(tmp_path: Path, strategy
 
 def test_large_scores_of_a_sound_ranking_are_no_sign(tmp_path: Path) -> None:
     """The scores of products grow with the dimensions and the rate."""
-    graph = tmp_path / "graph.tsv"
-    graph.write_text("".join(f"e{i}\tr{step}\te{(i + step) % 40}\n" for i in range(40) for step in (1, 2)))
-    done = run.fit(resolve("margin", "complex", str(graph), sets=[
+    done = run.fit(resolve("margin", "complex", circle(tmp_path), sets=[
         "train.epochs=60", "model.dim=1000", "train.lr=3", "evaluate.resamples=0"]), tmp_path / "run")
     assert [row.note for row in done.scores if row.metric == "warning"] == []
 
@@ -92,9 +95,7 @@ def test_large_scores_of_a_sound_ranking_are_no_sign(tmp_path: Path) -> None:
 def test_targets_that_are_never_drawn_are_no_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log-odds of a source that cannot draw half of the entities have no log P, whatever the training does."""
     monkeypatch.setattr(Unigram, "masses", lambda self: torch.arange(self.problem.n_candidates).double() % 2)
-    graph = tmp_path / "graph.tsv"
-    graph.write_text("".join(f"e{i}\tr{step}\te{(i + step) % 40}\n" for i in range(40) for step in (1, 2)))
-    done = run.fit(resolve("sgns", "distmult", str(graph), sets=[
+    done = run.fit(resolve("sgns", "distmult", circle(tmp_path), sets=[
         "train.epochs=1", "train.lr=0.01", "evaluate.resamples=0"]), tmp_path / "run")
     (note,) = [row.note for row in done.scores if row.metric == "warning"]
     assert re.search(r"is not finite: \w+: \d+ of \d+ held-out targets have probability 0 under unigram", note)
