@@ -176,10 +176,30 @@ inline vec join(const half* x) {
 }
 
 inline vec abs_of(vec x) { return (vec)((ivec)x & splat((int32_t)0x7fffffff)); }
-// Of two numbers of which one is NaN, b.
+// Of two numbers of which one is NaN, b. Two are intrinsics, because GCC compares and blends if b is a constant.
+template <class V> inline V most(V a, V b) { return a > b ? a : b; }
+#if defined(__AVX512F__)
+inline vec least(vec a, vec b) { return (vec)_mm512_min_ps((__m512)a, (__m512)b); }
+inline vec most(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
+#else
 inline vec least(vec a, vec b) { return a < b ? a : b; }
-inline vec most(vec a, vec b) { return a > b ? a : b; }
-inline ivec most(ivec a, ivec b) { return a > b ? a : b; }
+#endif
+
+inline float largest_lane(vec x) {
+#if defined(__AVX512F__)
+    const __m256 eight = most((__m256)__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7),
+                              (__m256)__builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+#elif defined(__AVX2__)
+    const __m256 eight = (__m256)x;
+#endif
+#if defined(__AVX2__)
+    half y = most((half)_mm256_castps256_ps128(eight), (half)_mm256_extractf128_ps(eight, 1));
+#else
+    half y = x;
+#endif
+    y = most(y, __builtin_shufflevector(y, y, 2, 3, 0, 1));
+    return y[0] > y[1] ? y[0] : y[1];
+}
 
 // e^x, with x clamped to [-87, 88]; relative error below 2e-7.
 //

@@ -49,6 +49,10 @@ class Arena {
 };
 
 typedef double double4 __attribute__((vector_size(32)));
+typedef double double4_anywhere __attribute__((vector_size(32), aligned(8), may_alias));
+
+inline double4 load(const double* p) { return *(const double4_anywhere*)p; }
+inline void store(double* p, double4 x) { *(double4_anywhere*)p = x; }
 
 constexpr int64_t BLOCK = 16;   // weights per block sum; a multiple of W
 constexpr int64_t CHUNK = 512;  // products added in float32 before they are added to a double
@@ -101,10 +105,8 @@ template <bool ABSOLUTE = false> inline float largest(const float* x, int64_t n)
         maxima[1] = most(magnitude(y), maxima[1]);
         zeros[1] += y - y;
     }
-    const vec tops = most(most(maxima[0], maxima[1]), most(maxima[2], maxima[3]));
-    float top = tops[0];
-    for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
-    return top + sum((zeros[0] + zeros[1]) + (zeros[2] + zeros[3]));
+    const vec zero = (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]);
+    return any(zero != zero) ? NAN : largest_lane(most(most(maxima[0], maxima[1]), most(maxima[2], maxima[3])));
 }
 
 template <class T> inline void prefetch(const T* p, int64_t n) {
@@ -121,6 +123,16 @@ inline void widen(half x, double4& out) {
 
 constexpr int64_t BLOCKS = 4;   // blocks summed at once: independent chains hide the latency
 constexpr int SEARCHES = 4;     // draws searched at once: the lanes of a double4
+constexpr int64_t COMPARED = 32;  // running sums that are all compared: more steps of a search would take longer
+
+// Column i of four rows is number i of the output.
+inline void transpose(half a, half b, half c, half d, half* columns) {
+    const half ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const half cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    columns[0] = __builtin_shufflevector(ab, cd, 0, 1, 4, 5), columns[1] = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    columns[2] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+    columns[3] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
 
 // Σ m_i of BLOCKS blocks.
 inline void sum_blocks(const float* m, double* sums) {
@@ -131,7 +143,11 @@ inline void sum_blocks(const float* m, double* sums) {
             widen(load_half(m + l * BLOCK + i), x);
             total[l] += x;
         }
-    for (int64_t l = 0; l < BLOCKS; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
+    const auto pair_sums = [](double4 a, double4 b) {     // a0 + a1, b0 + b1, a2 + a3, b2 + b3
+        return __builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7);
+    };
+    const double4 ab = pair_sums(total[0], total[1]), cd = pair_sums(total[2], total[3]);
+    store(sums, __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
 }
 
 // Weights m (n) and the running sums of their blocks. Padded with zeros to whole groups of blocks.
@@ -160,13 +176,8 @@ struct Masses {
 
     // The index where u falls, never one of weight 0. If rounding puts u beyond the total, the last with a weight.
     int64_t find(double u) const {                         // without branches that depend on u, which is random
-        const double* end = ends;
-        for (int64_t left = blocks(), lower; left > 1; left -= lower) {
-            lower = left / 2;
-            end += -int64_t(end[lower - 1] <= u) & lower;
-        }
-        const int64_t from = (end - ends) * BLOCK;
-        double sum = from ? end[-1] : 0;
+        const int64_t from = block_of(u) * BLOCK;
+        double sum = from ? ends[from / BLOCK - 1] : 0;
         int64_t count = 0;
         for (int64_t j = from; j < from + BLOCK; ++j) count += (sum += m[j]) <= u;
         return index(from, count);
@@ -174,26 +185,40 @@ struct Masses {
 
     // The same for SEARCHES masses of equally many weights, step by step: each step of a search waits for the last one.
     static void find(const Masses* const* of, const double* u, int64_t* found) {
-        const double* end[SEARCHES];
-        for (int l = 0; l < SEARCHES; ++l) end[l] = of[l]->ends;
-        for (int64_t left = of[0]->blocks(), lower; left > 1; left -= lower) {
-            lower = left / 2;
-            for (int l = 0; l < SEARCHES; ++l) end[l] += -int64_t(end[l][lower - 1] <= u[l]) & lower;
-        }
         int64_t from[SEARCHES];
         const float* m[SEARCHES];
         double4 sum;
         for (int l = 0; l < SEARCHES; ++l) {
-            from[l] = (end[l] - of[l]->ends) * BLOCK, m[l] = of[l]->m + from[l], sum[l] = from[l] ? end[l][-1] : 0;
+            const int64_t block = of[l]->block_of(u[l]);
+            from[l] = block * BLOCK, m[l] = of[l]->m + from[l], sum[l] = block ? of[l]->ends[block - 1] : 0;
         }
         auto count = sum < sum;                            // zeros
-        for (int64_t j = 0; j < BLOCK; ++j) {
-            double4 x;
-            widen(half{m[0][j], m[1][j], m[2][j], m[3][j]}, x);
-            sum += x;
-            count -= sum <= double4{u[0], u[1], u[2], u[3]};
+        const double4 all_u = load(u);
+        for (int64_t j = 0; j < BLOCK; j += 4) {
+            half x[4];
+            transpose(load_half(m[0] + j), load_half(m[1] + j), load_half(m[2] + j), load_half(m[3] + j), x);
+            for (int64_t i = 0; i < 4; ++i) {
+                double4 y;
+                widen(x[i], y);
+                sum += y;
+                count -= sum <= all_u;
+            }
         }
         for (int l = 0; l < SEARCHES; ++l) found[l] = of[l]->index(from[l], count[l]);
+    }
+
+    // The block where u falls, or the last one.
+    int64_t block_of(double u) const {
+        const double* end = ends;
+        int64_t left = blocks();
+        for (int64_t lower; left > COMPARED; left -= lower) {
+            lower = left / 2 / BLOCKS * BLOCKS;
+            end += -int64_t(end[lower - 1] <= u) & lower;
+        }
+        const double4 all_u = double4{} + u;
+        auto count = all_u < all_u;
+        for (int64_t b = 0; b < left; b += BLOCKS) count -= load(end + b) <= all_u;
+        return std::min(end - ends + ((count[0] + count[1]) + (count[2] + count[3])), blocks() - 1);
     }
 
     // Index `count` of a block, or if the block is exhausted, the last one with a weight.
@@ -220,12 +245,12 @@ struct Request {
     bool operator<(const Request& other) const { return key != other.key ? key < other.key : i < other.i; }
 };
 
-// Sorts requests that arrive in the order of i, by digits of their keys if they are many. Returns false if memory is
-// exhausted.
+// Sorts requests by key, by digits if they are many; those of one key stay in their order, if that is the order of i.
+// Returns false if memory is exhausted.
 inline bool sort(Request* requests, int64_t n) {
-    constexpr int64_t DIGIT_BITS = 11, DIGITS = int64_t(1) << DIGIT_BITS;
+    constexpr int64_t MAX_BITS = 11, MAX_DIGITS = int64_t(1) << MAX_BITS;
     if (std::is_sorted(requests, requests + n)) return true;
-    if (n < DIGITS / 4) {
+    if (n < MAX_DIGITS / 4) {
         std::sort(requests, requests + n);
         return true;
     }
@@ -233,13 +258,16 @@ inline bool sort(Request* requests, int64_t n) {
     Request* from = requests;
     Request* to = arena.allocate<Request>(n);
     if (arena.failed()) return false;
-    int64_t top = 0;
+    int64_t top = 0, bits = 1;
     for (int64_t a = 0; a < n; ++a) top |= requests[a].key;
-    for (int64_t shift = 0; shift < 63 && top >> shift; shift += DIGIT_BITS, std::swap(from, to)) {
-        int64_t begin[DIGITS + 1] = {};
-        for (int64_t a = 0; a < n; ++a) ++begin[(from[a].key >> shift) % DIGITS + 1];
-        for (int64_t digit = 0; digit < DIGITS; ++digit) begin[digit + 1] += begin[digit];
-        for (int64_t a = 0; a < n; ++a) to[begin[(from[a].key >> shift) % DIGITS]++] = from[a];
+    while (bits < 63 && top >> bits) ++bits;
+    const int64_t passes = (bits + MAX_BITS - 1) / MAX_BITS, digit_bits = (bits + passes - 1) / passes;
+    const int64_t digits = int64_t(1) << digit_bits;
+    for (int64_t shift = 0; shift < bits; shift += digit_bits, std::swap(from, to)) {
+        int64_t begin[MAX_DIGITS + 1] = {};
+        for (int64_t a = 0; a < n; ++a) ++begin[((from[a].key >> shift) & (digits - 1)) + 1];
+        for (int64_t digit = 0; digit < digits; ++digit) begin[digit + 1] += begin[digit];
+        for (int64_t a = 0; a < n; ++a) to[begin[(from[a].key >> shift) & (digits - 1)]++] = from[a];
     }
     if (from != requests) std::copy_n(from, n, requests);
     return true;

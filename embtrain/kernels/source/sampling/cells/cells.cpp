@@ -74,26 +74,51 @@ class LogMasses {
     int64_t left_ = 0, next_ = 0;  // queries not computed yet, and read of the group
 };
 
+// Requests for the cells of draws and of rows, by query. If draw i and row i have the same query, one request is for
+// both.
+struct CellRequests {
+    Request* begin;
+    int64_t n;
+    bool is_paired;
+};
+
+bool requests_by_query(Arena& arena, const CellDrawTask& d, const int64_t* draw_queries, const int64_t* row_queries,
+                       CellRequests& out) {
+    out.is_paired = d.draws == d.rows && (d.exclude || std::equal(draw_queries, draw_queries + d.draws, row_queries));
+    out.n = d.draws + (out.is_paired ? 0 : d.rows);
+    out.begin = arena.allocate<Request>(out.n);
+    if (arena.failed()) return false;
+    for (int64_t i = 0; i < out.n; ++i)
+        out.begin[i] = {i < d.draws ? draw_queries[i] : row_queries[i - d.draws], i};
+    return sort(out.begin, out.n);
+}
+
+// The k numbers of each draw, and those of the rows from `first_row` on, by query.
+void number_by_query(const CellDrawTask& d, const CellRequests& requests, bool has_draws, bool has_rows,
+                     int64_t first_row, int64_t* order) {
+    for (const Request* request = requests.begin; request < requests.begin + requests.n; ++request) {
+        const int64_t i = request->i, row = requests.is_paired ? i : i - d.draws;
+        for (int64_t j = i * d.k; has_draws && i < d.draws && j < (i + 1) * d.k; ++j) *order++ = j;
+        if (has_rows && row >= 0) *order++ = first_row + row;
+    }
+}
+
 // For each draw, k cells in proportion to their weights, with their shares; and the share of the target cell of each row,
 // at full weight. If each draw has a row, its target cell's weight is multiplied by `rest`, unless that is null.
-int choose(const CellDrawTask& d, const CellTask& t, const int64_t* draw_queries, const int64_t* row_queries,
-           const int64_t* target_cell, const double* rest, int64_t* cell, double* share, double* target_share) {
-    // Else rows share draws or have other queries, and their targets are requests too.
-    const bool is_paired = d.draws == d.rows && (rest || std::equal(draw_queries, draw_queries + d.draws, row_queries));
-    const int64_t n = d.draws + (is_paired ? 0 : d.rows);
+int choose(const CellDrawTask& d, const CellTask& t, const CellRequests& wanted, const int64_t* target_cell,
+           const double* rest, int64_t* cell, double* share, double* target_share) {
     Arena arena;
-    Request* requests = arena.allocate<Request>(n);
     Masses masses(arena, t.cells);
     if (arena.failed()) return NO_MEMORY;
-    for (int64_t i = 0; i < n; ++i) requests[i] = {i < d.draws ? draw_queries[i] : row_queries[i - d.draws], i};
-    if (!sort(requests, n)) return NO_MEMORY;
+    const Request* const requests = wanted.begin;
+    const int64_t n = wanted.n;
     LogMasses log_masses(arena, d, t, requests, n);
     if (arena.failed()) return NO_MEMORY;
     float* const m = masses.m;
     for (const Request* request = requests; request < requests + n; ++request) {
         if (log_masses.is_first(request) && !exp_masses(log_masses.of(request), -1, masses)) return NOT_FINITE;
         const bool is_draw = request->i < d.draws;
-        const int64_t i = request->i, row = is_paired ? i : i - d.draws;
+        const int64_t i = request->i, row = wanted.is_paired ? i : i - d.draws;
         const float target_mass = row >= 0 ? m[target_cell[row]] : 0.f;
         if (row >= 0) target_share[row] = target_mass / masses.total();
         if (!is_draw) continue;
@@ -156,6 +181,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
     int64_t* wanted = arena.allocate<int64_t>(all);
     int64_t* without = arena.allocate<int64_t>(all);
     int64_t* place = arena.allocate<int64_t>(all);
+    int64_t* order = arena.allocate<int64_t>(all);
     double* cell_share = arena.allocate<double>(all);                  // of the draws, and of the targets
     double* share = arena.allocate<double>(all);                       // inside the cell
     double* rest = arena.allocate<double>(all);
@@ -176,18 +202,21 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
         if (d.exclude) std::fill_n(without + r * d.k, d.k, wanted[n + r]);
     }
     if (d.tau > 0) scale(t.h, t.n_queries, t.dim, d.tau, scaled), t.h = scaled;
+    CellRequests requests;
+    if (!requests_by_query(arena, d, draw_queries, row_queries, requests)) return NO_MEMORY;
     int status = OK;
     const auto run_inside = [&](int64_t from, int64_t until) {
         if (status != OK) return;
+        const bool has_draws = from == 0, has_rows = until == all;
+        number_by_query(d, requests, has_draws, has_rows, has_draws ? n : 0, order);
         const PlaceRequests out{wanted + from, d.exclude && until == n ? without : nullptr, d.seed_inside,
                                 d.first * d.k + from, place + from, share + from, d.exclude ? rest + from : nullptr};
-        status = d.by_columns ? inside_by_columns(t, query_id + from, cell + from, out, until - from)
-                              : inside_by_rows(t, query_id + from, cell + from, out, nullptr, until - from);
+        status = (d.by_columns ? inside_by_columns : inside_by_rows)(t, query_id + from, cell + from, out,
+                                                                     order, until - from);
     };
     if (d.exclude) run_inside(n, all);
     if (status == OK)
-        status = choose(d, t, draw_queries, row_queries, cell + n, d.exclude ? rest + n : nullptr, cell,
-                        cell_share, cell_share + n);
+        status = choose(d, t, requests, cell + n, d.exclude ? rest + n : nullptr, cell, cell_share, cell_share + n);
     run_inside(0, d.exclude ? n : all);
     if (status != OK) return status;
     for (int64_t i = 0; i < n; ++i) ids[i] = t.order[place[i]];

@@ -23,9 +23,12 @@ class Columns {
             const char* p[4];
             for (int64_t l = 0; l < 4; ++l) p[l] = (const char*)row(std::min(j + l, n - 1));
             float* to = x_ + j;
-            for (int64_t i = 0; i < bytes_; i += 16, to += 4 * width_)
+            for (int64_t i = 0; i < bytes_; i += 16) {
+                half columns[4];
                 transpose(four_columns(p[0] + i, bytes_ - i), four_columns(p[1] + i, bytes_ - i),
-                          four_columns(p[2] + i, bytes_ - i), four_columns(p[3] + i, bytes_ - i), to);
+                          four_columns(p[2] + i, bytes_ - i), four_columns(p[3] + i, bytes_ - i), columns);
+                for (int l = 0; l < 4; ++l, to += width_) store_half(to, columns[l]);
+            }
         }
     }
 
@@ -55,15 +58,6 @@ class Columns {
         if (n >= int64_t(sizeof x)) std::memcpy(&x, p, sizeof x);
         else std::memcpy(&x, p, size_t(n));
         return x;
-    }
-
-    void transpose(half a, half b, half c, half d, float* to) const {
-        const half ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-        const half cd = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-        store_half(to, __builtin_shufflevector(ab, cd, 0, 1, 4, 5));
-        store_half(to + width_, __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
-        store_half(to + 2 * width_, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
-        store_half(to + 3 * width_, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
     }
 
     const int64_t bytes_;

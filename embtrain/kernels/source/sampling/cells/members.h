@@ -109,7 +109,25 @@ class Searches {
     int n_ = 0;
 };
 
-// order: the requests (n) by cell, query and number, or null.
+// Outputs the requests by cell and query. order: as in inside_cells.
+inline bool sort_by_cell(const CellTask& t, const int64_t* query_id, const int64_t* cell, const int64_t* order,
+                         int64_t n, Request* requests) {
+    const auto request = [&](int64_t i) { return Request{cell[i] * t.n_queries + query_id[i], i}; };
+    if (!order || n < t.cells) {
+        for (int64_t a = 0; a < n; ++a) requests[a] = request(order ? order[a] : a);
+        return sort(requests, n);
+    }
+    Arena arena;
+    int64_t* next = arena.allocate<int64_t>(t.cells + 1);  // the place of the next request of each cell
+    if (arena.failed()) return false;
+    std::fill_n(next, t.cells + 1, 0);
+    for (int64_t i = 0; i < n; ++i) ++next[cell[i] + 1];
+    for (int64_t c = 0; c < t.cells; ++c) next[c + 1] += next[c];
+    for (int64_t a = 0; a < n; ++a) requests[next[cell[order[a]]]++] = request(order[a]);
+    return true;
+}
+
+// order: the requests (n) in an order in which those of a cell are by query, or null.
 template <class Rows>
 inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_t* cell, const PlaceRequests& out,
                         const int64_t* order, int64_t n) {
@@ -122,11 +140,7 @@ inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_
     for (int q = 0; q < Q; ++q) o[q] = arena.allocate<float>(t.largest + W), masses[q] = Masses(arena, t.largest);
     Searches searches(out);
     if (arena.failed() || rows.failed()) return NO_MEMORY;
-    for (int64_t a = 0; a < n; ++a) {
-        const int64_t i = order ? order[a] : a;
-        requests[a] = {cell[i] * t.n_queries + query_id[i], i};
-    }
-    if (!sort(requests, n)) return NO_MEMORY;
+    if (!sort_by_cell(t, query_id, cell, order, n, requests)) return NO_MEMORY;
     RowPrefetcher<Rows> prefetcher(t, rows, requests, n);
     prefetcher.prefetch_rows(AHEAD);
     for (int64_t a = 0; a < n;) {
@@ -172,9 +186,9 @@ inline int inside_by_rows(const CellTask& t, const int64_t* query_id, const int6
 }
 
 inline int inside_by_columns(const CellTask& t, const int64_t* query_id, const int64_t* cell, const PlaceRequests& out,
-                             int64_t n) {
-    return t.copy ? inside_cells<QuantizedColumns>(t, query_id, cell, out, nullptr, n)
-                  : inside_cells<TableColumns>(t, query_id, cell, out, nullptr, n);
+                             const int64_t* order, int64_t n) {
+    return t.copy ? inside_cells<QuantizedColumns>(t, query_id, cell, out, order, n)
+                  : inside_cells<TableColumns>(t, query_id, cell, out, order, n);
 }
 
 }  // namespace
