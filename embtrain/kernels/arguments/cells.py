@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from embtrain.kernels.arguments.draws import A, DrawRequest
-from embtrain.kernels.core.binding import address, check_array, check_rows, fields
+from embtrain.kernels.core.binding import address, aligned_copy, check_array, check_rows, fields
 from embtrain.kernels.reference import ZERO_POINT, quantize
 
 MAX_DIM = 1 << 16   # values of a quantized row: MAX_PRODUCTS of source/sampling/int8.h
@@ -104,8 +104,8 @@ class CellLayout:
             integers, scale = quantize(mean)
             mean = (integers * scale[:, None]).astype(np.float32)
             stored = np.pad((integers + ZERO_POINT).astype(np.uint8), ((0, 0), (0, -dim % 4)))
-            copy = np.ascontiguousarray(stored.reshape(-1, PANEL, stored.shape[1] // 4, 4).transpose(0, 2, 1, 3))
-        panels = np.ascontiguousarray(mean.reshape(-1, PANEL, dim).transpose(0, 2, 1))
+            copy = aligned_copy(stored.reshape(-1, PANEL, stored.shape[1] // 4, 4).transpose(0, 2, 1, 3))
+        panels = aligned_copy(mean.reshape(-1, PANEL, dim).transpose(0, 2, 1))
         return panels, copy, scale, np.pad(self.log_size, (0, -cells % PANEL))
 
     @cached_property

@@ -23,6 +23,8 @@ from embtrain.kernels.core.loader import NO_MEMORY, NOT_FINITE, OK
 T = TypeVar("T")
 Shape = tuple[int, ...]
 
+CACHE_LINE = 64     # bytes
+
 _EmptyBuffer = ctypes.c_char * 0
 _pool: list[tuple[int, ThreadPoolExecutor]] = []  # (process id, pool); created at the first use, one per process
 
@@ -51,6 +53,16 @@ class BufferView:
 
 def as_array(x: np.ndarray | BufferView | None) -> Any:
     return x.array() if isinstance(x, BufferView) else x
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """A contiguous copy that begins at a cache line: vectors of 64 bytes that cross a line take twice as long to read.
+    """
+    memory = np.empty(array.nbytes + CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % CACHE_LINE
+    copy = memory[begin:begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def array_arg(name: str, array: np.ndarray | BufferView | None, dtype: type | np.dtype, shape: Shape

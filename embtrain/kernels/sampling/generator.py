@@ -25,7 +25,15 @@ from embtrain.kernels.arguments.generator import (
     GeneratorTables,
     n_ends,
 )
-from embtrain.kernels.core.binding import array_arg, call, check_array, parallel_for, parallel_map, pointer
+from embtrain.kernels.core.binding import (
+    aligned_copy,
+    array_arg,
+    call,
+    check_array,
+    parallel_for,
+    parallel_map,
+    pointer,
+)
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.reference.sampling import generator as reference
 
@@ -46,7 +54,7 @@ def to_panels(w: np.ndarray) -> np.ndarray:
     c, h = w.shape
     padded = np.zeros((-(-c // WIDTH) * WIDTH, h), w.dtype)
     padded[:c] = w
-    return np.ascontiguousarray(padded.reshape(-1, WIDTH, h).transpose(0, 2, 1))
+    return aligned_copy(padded.reshape(-1, WIDTH, h).transpose(0, 2, 1))
 
 
 def summarize_rows(z: np.ndarray, panel: np.ndarray, log_best: np.ndarray, output: GeneratorRows, threads: int = 1

@@ -88,7 +88,7 @@ private:
         n_classes = std::min(t.n_classes - first_class, blocks * WIDTH);
         for (int64_t b = 0; b < blocks; ++b) {
             int64_t r = 0;
-            for (; r + 4 <= n; r += 4) fill_block<4>(row + r, block + b, g + r * stride + b * WIDTH);
+            for (; r + R <= n; r += R) fill_block<R>(row + r, block + b, g + r * stride + b * WIDTH);
             for (; r < n; ++r) fill_block<1>(row + r, block + b, g + r * stride + b * WIDTH);
         }
         for (int64_t r = 0; r < n; ++r) std::fill(g + r * stride + n_classes, g + r * stride + blocks * WIDTH, 0.f);

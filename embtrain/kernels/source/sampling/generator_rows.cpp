@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int64_t ROWS = 4;  // rows whose logits are computed together
+constexpr int64_t ROWS = 4;  // rows whose logits are computed together, and fit the first cache
 
 // Summarize a row of logits (n_classes): ends (n_ends), log_z, the class of the greedy id, argmax_c l_c + log_best_c (the
 // first of equal ones), and the log g of that id.
@@ -26,9 +26,7 @@ void summarize(int64_t n_classes, const float* l, const float* log_best, uint32_
         tops = most(tops, load(l + begin) + load(log_best + begin));
         others = most(others, load(l + begin + W) + load(log_best + begin + W));
     }
-    tops = most(tops, others);
-    float top = -INFINITY;
-    for (int64_t j = 0; j < W; ++j) top = std::max(top, tops[j]);
+    float top = largest_lane(most(tops, others));
     for (int64_t c = begin; c < n_classes; ++c) top = std::max(top, l[c] + log_best[c]);
     // Exponents are relative to the greedy id. A class with many members may exceed it by at most the log of their
     // number. Until the total is known, `ends` holds the float sums of the blocks.

@@ -32,18 +32,19 @@ class Arena {
     }
 
     template <class T> T* allocate(int64_t n) {
-        static_assert(alignof(T) <= alignof(Header), "malloc aligns no further");
-        void* const p = std::malloc(sizeof(Header) + size_t(std::max<int64_t>(n, 1)) * sizeof(T));
-        failed_ |= p == nullptr;
-        if (p == nullptr) return nullptr;
+        static_assert(alignof(T) <= alignof(Header), "arrays are aligned as their header is");
+        void* p = nullptr;
+        const size_t bytes = sizeof(Header) + size_t(std::max<int64_t>(n, 1)) * sizeof(T);
+        if (posix_memalign(&p, alignof(Header), bytes) != 0) return failed_ = true, nullptr;
         last_ = new (p) Header{last_};
         return reinterpret_cast<T*>(last_ + 1);
     }
     bool failed() const { return failed_; }
 
   private:
-    // Precedes each array, so that the number of arrays has no limit.
-    struct alignas(std::max_align_t) Header { Header* previous; };
+    // Precedes each array, so that the number of arrays has no limit. As long as a cache line: vectors of 64 bytes that
+    // cross a line take twice as long to read.
+    struct alignas(64) Header { Header* previous; };
     Header* last_ = nullptr;
     bool failed_ = false;
 };
