@@ -1,7 +1,7 @@
 """Intervals: how far a score would move if its items were drawn again.
 
-    ratio       a mean, and any other ratio of sums R = Σ_c S_c / Σ_c N_c over C independent items or clusters, has
-                the t interval of its linearization (Cochran 1977, section 6.4):
+    ratio       a mean, and any other ratio of sums R = Σ_c S_c / Σ_c N_c over C independent items or clusters with
+                N_c > 0, has the t interval of its linearization (Cochran 1977, section 6.4):
                 R ± t_{C−1} √(C/(C−1) Σ_c (S_c − R N_c)²) / Σ_c N_c
     clusters    items that depend on each other (centres in the same piece of text) are summed first; for a mean,
                 cluster c has N_c items that sum to S_c
@@ -136,10 +136,13 @@ def ratio_intervals(S: NDArray[np.float64], N: NDArray[np.float64], resamples: i
                     bounds: Sequence[Bounds] | None = None) -> list[Interval]:
     """One interval for Σ_c S_c / Σ_c N_c of each column of S (C, M), with N (C,) >= 0.
 
+    Clusters with N_c = 0, where S_c is 0 too, are left out: a thousand of them are no evidence of the ratio.
+
     bounds: smallest and largest possible ratio of each column; default: unbounded. resamples: 0 for no intervals.
     """
+    S, N = S[N > 0], N[N > 0]
     C, M = S.shape
-    if resamples == 0 or C < 2 or not N.sum() > 0:
+    if resamples == 0 or C < 2:
         return [NO_INTERVAL] * M
     t = _t_quantile(C - 1, level)
     out: list[Interval] = []

@@ -152,6 +152,16 @@ def test_a_ratio_has_the_interval_of_its_linearization(C: int) -> None:
     assert ratio_intervals(S[:, None], N, 100, 0.95)[0] == pytest.approx((ratio - half, ratio + half))
 
 
+@pytest.mark.parametrize("hits", [0, 2, 3])
+def test_clusters_without_a_denominator_do_not_narrow_the_interval_of_a_ratio(hits: int) -> None:
+    S, N = np.arange(1000) < hits, np.arange(1000) < 3
+    [found] = ratio_intervals(S[:, None] * 2.0, N * 2.0, 100, 0.95, [UNIT])
+    assert found == ratio_intervals(S[:3, None] * 2.0, N[:3] * 2.0, 100, 0.95, [UNIT])[0]
+    if hits != 2:
+        assert found == wilson(hits, 3, 0.95)
+    assert ratio_intervals(np.zeros((9, 1)), np.zeros(9), 100, 0.95) == [(None, None)]
+
+
 def test_of_means_returns_no_interval_for_one_cluster_no_resamples_or_infinities() -> None:
     x = np.array([[1.0, -np.inf], [2.0, 1.0], [3.0, 1.0]])
     assert mean_intervals(x, np.zeros(3, int), 100, 0.95) == [(None, None)] * 2
