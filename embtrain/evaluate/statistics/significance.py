@@ -195,23 +195,30 @@ def paired_bootstrap(stat: Statistic, items_a: Floats, items_b: Floats, resample
 def paired_means(items_a: Floats, items_b: Floats, clusters: NDArray[np.int64] | None = None, level: float = 0.95
                  ) -> ItemDifference:
     """Mean of A's items (n,) minus that of B's, over clusters (n,); by default each item is a cluster."""
-    a, b, cluster, C = _usable(items_a, items_b, clusters)
-    if C < 2:
-        return ItemDifference(None, None, None, None, len(a))
-    S = np.bincount(cluster, weights=a - b).astype(np.float64)                               # (C,)
-    N = np.bincount(cluster).astype(np.float64)
+    S, N = _summed_differences(items_a, items_b, clusters)
+    n = int(N.sum())
+    if len(N) < 2:
+        return ItemDifference(None, None, None, None, n)
     mean, se = linearized(S, N)
     [(low, high)] = ratio_intervals(S[:, None], N, 1, level)
-    return ItemDifference(mean, low, high, se, len(a))
+    return ItemDifference(mean, low, high, se, n)
+
+
+def _summed_differences(a: Floats, b: Floats, clusters: NDArray[np.int64] | None) -> tuple[Floats, Floats]:
+    """Sum of A − B, without rounding errors, and number of items of each cluster: (C,) twice."""
+    a, b, cluster, C = _usable(a, b, clusters)
+    d = snap_rounding(a - b, np.stack([a, b]))
+    return (np.bincount(cluster, weights=d, minlength=C).astype(np.float64),
+            np.bincount(cluster, minlength=C).astype(np.float64))
 
 
 def permutation_ranks(a: Floats, b: Floats, clusters: NDArray[np.int64] | None = None, resamples: int = 10_000,
                       seed: int = 0) -> float | None:
     """p of the hypothesis that A and B are equal, by swapping them; for any value per item. None without items."""
-    a, b, cluster, C = _usable(a, b, clusters)
+    S, _ = _summed_differences(a, b, clusters)
+    C = len(S)
     if C == 0:
         return None
-    S = np.bincount(cluster, weights=a - b, minlength=C)
     observed = abs(S.sum()) - 1e-12 * np.abs(S).sum()  # sums in another order round differently
     exact = C < 63 and resamples >= 1 << C
     n, hits, rng = 1 << C if exact else resamples, 0, np.random.default_rng(seed)

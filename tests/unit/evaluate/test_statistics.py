@@ -294,6 +294,12 @@ def test_equal_differences_of_means_have_no_interval() -> None:
         assert found == (pytest.approx(shift), None, None, 0, 50)
     same = compare_items(x, x, NAMES, "m")
     assert (same.mean, same.low, same.high, same.p, same.verdict) == (0, None, None, 1, NOT_SEPARABLE)
+    log_p = 3 * x - 17
+    for clusters in (None, np.arange(50) // 3):
+        d = compare_items(log_p, log_p - 0.001, NAMES, "m", clusters)  # equal except for the rounding of log p
+        assert (d.mean, d.sd, d.low, d.high, d.effect) == (pytest.approx(0.001), 0, None, None, None)
+        lost = compare_items(log_p, np.nextafter(log_p, 0), NAMES, "m", clusters)
+        assert (lost.mean, lost.p, lost.effect) == (0, 1, 0)
 
 
 def test_a_difference_of_correlations_of_few_items_has_neither_interval_nor_p() -> None:
