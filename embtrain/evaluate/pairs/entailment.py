@@ -8,7 +8,8 @@
     t           for each of FOLDS folds the best on the others; the folds depend only on the number of pairs
 
 Pairs with an unknown word are left out and counted. A pair that occurs several times in a file counts once, with its
-highest label. Intervals are over pairs; thresholds are not chosen again.
+highest label. Intervals are over pairs, that of ap if MIN_BIASED_ITEMS or more are labelled 1 and as many are not;
+thresholds are not chosen again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import ap, cuts, threshold
 from embtrain.evaluate.pairs.scorer import Scorer, WordPair
-from embtrain.evaluate.statistics.intervals import UNIT, few_note, mean_intervals
+from embtrain.evaluate.statistics.intervals import UNIT, mean_intervals
 from embtrain.evaluate.words.gold import lines
 from embtrain.evaluate.words.similarity import correlation
 
@@ -158,6 +159,5 @@ def _mean(benchmark: str, metric: str, values: Floats, note: str, config: Evalua
 def _ap(benchmark: str, s: Floats, right: NDArray[np.bool_], note: str, config: EvaluateConfig) -> Score:
     if not right.any():
         return Score(benchmark, "ap", None, n=len(s), note=f"{note}; too few")
-    value, low, high = ap(s, right, np.arange(len(s)), config)
-    return Score(benchmark, "ap", value, low, high, len(s), f"{note}; {right.mean():.3f} by chance"
-                 + few_note(len(s), config.resamples))
+    value, low, high, reason = ap(s, right, np.arange(len(s)), config)
+    return Score(benchmark, "ap", value, low, high, len(s), f"{note}; {right.mean():.3f} by chance{reason}")

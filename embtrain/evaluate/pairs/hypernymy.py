@@ -5,8 +5,9 @@
     f1            2 TP / (2 TP + FP + FN)
     ap            average precision Σ_k (R_k − R_{k−1}) P_k over the distinct scores k; no threshold
 
-An interval is over positives, each with its negatives. Thresholds are not chosen again. A score that is NaN ranks
-below all others. Scores of `valid` use a threshold chosen on the same pairs.
+An interval is over positives, each with its negatives; that of ap needs MIN_BIASED_ITEMS positives and negatives.
+Thresholds are not chosen again. A score that is NaN ranks below all others. Scores of `valid` use a threshold chosen on
+the same pairs.
 """
 
 from __future__ import annotations
@@ -110,12 +111,12 @@ def _scores(
     f1_low, f1_high = _f1_interval(tp, fp, config)
     pairs_note = f"{n:,} pairs, {m} negative{'s' if m > 1 else ''} each"
     note_suffix = f"; {note}" if note else ""
-    ap, ap_low, ap_high = _ap(scored, config)
+    ap, ap_low, ap_high, reason = _ap(scored, config)
     return [Score(part, f"accuracy{suffix}", float(hits.mean()), low, high, n,
                   f"{pairs_note}; threshold {thresholds.accuracy:.4g} of valid{note_suffix}"),
             Score(part, f"f1{suffix}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
                   f"{pairs_note}; threshold {thresholds.f1:.4g} of valid"),
-            Score(part, f"ap{suffix}", ap, ap_low, ap_high, n, pairs_note + few_note(n, config.resamples))]
+            Score(part, f"ap{suffix}", ap, ap_low, ap_high, n, pairs_note + reason)]
 
 
 def _correct(scored: PairScores, threshold: float) -> NDArray[np.float64]:
@@ -132,7 +133,7 @@ def _f1_interval(tp: NDArray[np.bool_], fp: NDArray[np.int64], config: EvaluateC
     return ratio_intervals(above, below, config.resamples, config.interval, [UNIT])[0]
 
 
-def _ap(scored: PairScores, config: EvaluateConfig) -> tuple[float, float | None, float | None]:
+def _ap(scored: PairScores, config: EvaluateConfig) -> tuple[float, float | None, float | None, str]:
     n, m = scored.neg.shape
     owner = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])  # the positive of each item
     return ap(
@@ -141,17 +142,23 @@ def _ap(scored: PairScores, config: EvaluateConfig) -> tuple[float, float | None
 
 
 def ap(s: Scores, right: NDArray[np.bool_], owner: NDArray[np.int64], config: EvaluateConfig
-       ) -> tuple[float, float | None, float | None]:
-    """Average precision of scores (N,) and its interval.
+       ) -> tuple[float, float | None, float | None, str]:
+    """Average precision of scores (N,), its interval, and the reason of a missing one, to follow the score's note.
 
-    owner (N,): the unit 0, 1, ... of each item; the interval is over units, each with all its items.
+    owner (N,): the unit 0, 1, ... of each item; the interval is over units, each with all its items. There is none for
+    fewer than MIN_BIASED_ITEMS units, positives or negatives, nor if no unit changes the value, as at 1.
     """
     order, last, _ = cuts(s)
     value, derivative = average_precision(right[order], last)
     if config.resamples == 0:
-        return value, *NO_INTERVAL
+        return value, *NO_INTERVAL, ""
     by_unit = np.bincount(owner[order], weights=derivative).astype(np.float64)
-    return value, *logit_interval(value, by_unit, config.interval)
+    n_positives = int(right.sum())
+    few = (few_note(len(by_unit), config.resamples)
+           or few_note(n_positives, config.resamples, kind="positives")
+           or few_note(len(right) - n_positives, config.resamples, kind="negatives"))
+    low, high = NO_INTERVAL if few else logit_interval(value, by_unit, config.interval)
+    return value, low, high, few or ("; no variation: no interval" if low is None else "")
 
 
 def average_precision(right: NDArray[np.bool_], last: NDArray[np.int64]) -> tuple[float, NDArray[np.float64]]:

@@ -5,7 +5,8 @@
     ap          average precision; no threshold
     spearman    ρ of scores and grades
 
-Intervals are over pairs; thresholds are not chosen again.
+Intervals are over pairs, that of ap if MIN_BIASED_ITEMS or more are positive and as many are not. Thresholds are not
+chosen again.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def labelled_scores(
            Score(benchmark, "f1", float(twice.sum() / max(1.0, either.sum())), f1_low, f1_high, n,
                  f"{note}; threshold {thresholds.f1:.4g} of valid")]
     if right.any():
-        value, low, high = ap(s, right, np.arange(n), config)
-        out.append(Score(benchmark, "ap", value, low, high, n, f"{note}; {right.mean():.3f} by chance"))
+        value, low, high, reason = ap(s, right, np.arange(n), config)
+        out.append(Score(benchmark, "ap", value, low, high, n, f"{note}; {right.mean():.3f} by chance{reason}"))
     return out
 
 

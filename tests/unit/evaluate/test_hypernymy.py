@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from sklearn.metrics import average_precision_score
 
 from embtrain.evaluate.config import EvaluateConfig
-from embtrain.evaluate.pairs import hypernymy
+from embtrain.evaluate.pairs import entailment, hypernymy, own_pairs
 from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.evaluate.statistics.intervals import multiplicities
 
@@ -120,9 +120,9 @@ def test_the_interval_of_average_precision_is_over_positives_with_their_negative
     owner, positive = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)]), np.arange(len(s)) < n
     drawn = [average_precision_score(positive, s, sample_weight=single[owner])
              for many in multiplicities(n, 400) for single in many]
-    value, low, high = hypernymy.ap(s, positive, owner, EvaluateConfig())
+    value, low, high, _ = hypernymy.ap(s, positive, owner, EvaluateConfig())
     assert low < value < high and high - low == pytest.approx(2 * 1.966 * np.std(drawn), rel=0.15)
-    assert hypernymy.ap(s, positive, owner, EvaluateConfig(resamples=0)) == (value, None, None)
+    assert hypernymy.ap(s, positive, owner, EvaluateConfig(resamples=0)) == (value, None, None, "")
 
 
 def test_average_precision_of_few_pairs_has_no_interval_and_its_row_gives_the_reason() -> None:
@@ -131,3 +131,21 @@ def test_average_precision_of_few_pairs_has_no_interval_and_its_row_gives_the_re
         for row in rows:
             is_missing = row.metric.startswith("ap") and n < 30
             assert (row.low is None) == is_missing == row.note.endswith("; fewer than 30: no interval")
+
+
+@pytest.mark.parametrize(("positives", "negatives", "shift", "reason"), [
+    (2, 998, 0, "fewer than 30 positives: "), (29, 971, 0, "fewer than 30 positives: "), (30, 970, 0, ""),
+    (971, 29, 0, "fewer than 30 negatives: "), (9, 9, 0, "fewer than 30: "), (500, 500, 99, "no variation: ")])
+def test_average_precision_of_labelled_pairs_needs_positives_and_negatives(positives: int, negatives: int, shift: int,
+                                                                           reason: str) -> None:
+    n = positives + negatives
+    right = np.arange(n) < positives
+    s = np.random.default_rng(5).normal(size=n) + shift * right
+    gold, config = entailment.Gold([("u", "v", "")] * n, right.astype(float), n), EvaluateConfig()
+    own = own_pairs.labelled_scores("own", s, right, random(2), config, "own")[-1]
+    for row in (own, entailment.scores("x", "ap", gold, entailment.DirectedScores(s, s), "", config)[0]):
+        assert row.metric == "ap" and (row.low is None) == (row.high is None) == bool(reason)
+        assert row.note.endswith(f" by chance; {reason}no interval" if reason else " by chance")
+    if shift:
+        perfect = PairScores(s[right], s[~right][:, None])
+        assert hypernymy.scores("test", perfect, perfect, config)[-1].note.endswith("; no variation: no interval")
