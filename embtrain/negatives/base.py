@@ -38,6 +38,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits, trait
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.plugin_checks import guarded
+from embtrain.negatives.setting_keys import key
 
 
 class NegativesConfig(Section):
@@ -127,15 +128,15 @@ class NegativeSource:
         self.config, self.problem, traits = config, problem, self.traits
         if config.share_draws_by not in traits.sharing_modes:
             raise UsageError(
-                f"negatives.share_draws_by: {self.name} {traits.sharing_limit}, so {config.share_draws_by!r} is not "
+                f"{key('share_draws_by')}: {self.name} {traits.sharing_limit}, so {config.share_draws_by!r} is not "
                 f"possible; use {' or '.join(traits.sharing_modes)}"
             )
         if not config.replacement and not traits.supports_without_replacement:
-            raise UsageError(f"negatives.replacement: {self.name} cannot draw without replacement; set it to true")
+            raise UsageError(f"{key('replacement')}: {self.name} cannot draw without replacement; set it to true")
         if config.total_weight is not None and not (traits.supports_total_weight and config.replacement):
             raise UsageError(
-                f"negatives.total_weight: {self.name} with these settings does not draw k negatives with replacement, "
-                "as one total weight for all rows requires; set negatives.total_weight: null"
+                f"{key('total_weight')}: {self.name} with these settings does not draw k negatives with replacement, "
+                f"as one total weight for all rows requires; set {key('total_weight')}: null"
             )
         self.random = torch.Generator(device=problem.device).manual_seed(problem.seed)
         self._weight_and_total: dict[int, tuple[Tensor | None, Tensor]] = {}      # by k
@@ -289,7 +290,7 @@ def find(name: str) -> type[NegativeSource]:
     A class of another package is returned as a subclass that checks its draws and turns its exceptions into errors of
     one line with the file and line that raised them (plugin_checks.py).
     """
-    return guarded(registry.find("embtrain.negatives", NegativeSource, name, "negatives.source", _strategy_hint))
+    return guarded(registry.find("embtrain.negatives", NegativeSource, name, key("source"), _strategy_hint))
 
 
 def _strategy_hint(name: str) -> str:

@@ -33,6 +33,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.optimizers.row_growth import copy_rows
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.static.unigram import unigram_masses
 
 
@@ -60,7 +61,7 @@ class InBatch(NegativeSource):
         self.traits = replace(self.traits, uses_counts=config.correction == "unigram")
         n = unigram_masses(problem, 1.0, "subsampled").to(problem.device)
         if config.correction == "unigram" and not n.sum() > 0:
-            raise UsageError("negatives.correction: unigram needs counts of the positives; use streaming")
+            raise UsageError(f"{key('correction')}: unigram needs counts of the positives; use streaming")
         # (V,) float64; the positives are drawn by their real counts, also where a count of 0 has a mass
         self.log_q = (n / problem.counts.to(n).sum()).log()
         self.step = 0

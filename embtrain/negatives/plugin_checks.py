@@ -18,6 +18,7 @@ from embtrain.common import registry
 from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import PROBE, ModelView, Negatives, Query
+from embtrain.negatives.setting_keys import key
 
 FIRST = 3             # draws of which log q is checked
 CELLS = 4_000_000     # probabilities that the check may compute; larger tables are not summed
@@ -64,7 +65,7 @@ def _named(function: Callable[..., Any]) -> Callable[..., Any]:
             if "can't allocate memory" in str(error):
                 raise
             where = registry.place(error, function.__module__) if _is_inside(error, function) else _line(function)
-            raise UsageError(f"{where}: negatives.source: {self.name}: {function.__name__}: {type(error).__name__}: "
+            raise UsageError(f"{where}: {key('source')}: {self.name}: {function.__name__}: {type(error).__name__}: "
                              f"{error}; correct it there") from error
     return call
 
@@ -88,7 +89,7 @@ def _checked_draw(function: Callable[..., Any]) -> Callable[..., Any]:
         drawn = named(self, query, k, view)
 
         def refuse(what: str) -> NoReturn:
-            raise UsageError(f"{_line(function)}: negatives.source: {self.name}: draw {what}")
+            raise UsageError(f"{_line(function)}: {key('source')}: {self.name}: draw {what}")
         if not isinstance(drawn, Negatives):
             refuse(f"returned {type(drawn).__name__}; return Negatives")
         _check_ids(self, drawn, len(query), k, refuse)
@@ -106,7 +107,7 @@ def _checked_init(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         named(self, *args, **kwargs)
-        refuse_misplaced_traits(f"{_line(function)}: negatives.source: {self.name}", vars(self), self.traits)
+        refuse_misplaced_traits(f"{_line(function)}: {key('source')}: {self.name}", vars(self), self.traits)
     return init
 
 

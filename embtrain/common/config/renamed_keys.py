@@ -5,6 +5,8 @@ A key is listed by its path in the settings. Keys of a nested source (negatives.
 
 from __future__ import annotations
 
+import re
+
 #: Old key -> new key.
 KEYS = {
     "train.block": "train.chunk",
@@ -82,16 +84,13 @@ VALUES = {
     "negatives.within_leaf": {"copied": "quantized"},
 }
 
-#: Sections of a nested source, whose keys are those of negatives.
-NESTED = ("negatives.inner.", "negatives.plain.")
+#: Begin of a key of a nested source, to any depth; its keys are those of negatives.
+NESTED = re.compile(r"^negatives\.(?:(?:inner|plain|fallback)\.)+")
 
 
 def settings_key(key: str) -> str:
     """Return the key under which the tables list a dotted key: that of negatives for one of a nested source."""
-    for prefix in NESTED:
-        if key.startswith(prefix):
-            return f"negatives.{key.removeprefix(prefix)}"
-    return key
+    return NESTED.sub("negatives.", key)
 
 
 def new_name(key: str) -> str | None:
@@ -100,6 +99,8 @@ def new_name(key: str) -> str | None:
     if new is None:
         return None
     values = VALUES.get(new.split(" ")[0], {})
+    if nested := NESTED.match(key):
+        new = new.replace("negatives.", nested[0])
     return f"{new} ({', '.join(f'{old} -> {name}' for old, name in values.items())})" if values else new
 
 

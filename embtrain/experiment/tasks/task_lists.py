@@ -13,6 +13,7 @@ from embtrain.common.candidate_lists import ARRAYS, CandidateLists, ListKey
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.formats import candidate_files
 from embtrain.experiment.tasks.base import Task
+from embtrain.negatives.setting_keys import key
 
 PREFIX = "lists"  # of the arrays in the file of a run
 
@@ -26,20 +27,20 @@ class TaskLists:
 
     def from_file(self, file: str | None, by: ListKey) -> CandidateLists:
         if file is None:
-            raise UsageError("negatives.file: null: candidates needs lists; set it to a file of TSV or JSON lines with "
+            raise UsageError(f"{key('file')}: null: candidates needs lists; set it to a file of TSV or JSON lines with "
                              "a query and a candidate each")
         names = self.task.query_names(by)
-        key = f"{PREFIX}/{hashlib.sha256(f'{by} {file}'.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
-        if key not in self._read:
-            arrays = {name: self.stored.get(f"{key}/{name}") for name in ARRAYS}
+        array_key = f"{PREFIX}/{hashlib.sha256(f'{by} {file}'.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+        if array_key not in self._read:
+            arrays = {name: self.stored.get(f"{array_key}/{name}") for name in ARRAYS}
             if all(array is not None for array in arrays.values()):
-                self._read[key] = CandidateLists(**arrays)  # type: ignore[arg-type]
+                self._read[array_key] = CandidateLists(**arrays)  # type: ignore[arg-type]
             else:
                 try:
-                    self._read[key] = candidate_files.read(Path(file), names, self._candidates)
+                    self._read[array_key] = candidate_files.read(Path(file), names, self._candidates)
                 except DataError as error:
-                    raise DataError(f"negatives.file: {error}") from error
-        return self._read[key]
+                    raise DataError(f"{key('file')}: {error}") from error
+        return self._read[array_key]
 
     def observed(self) -> CandidateLists:
         return self.task.observed_lists()

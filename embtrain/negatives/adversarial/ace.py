@@ -44,6 +44,7 @@ from embtrain.negatives.base import Collective, NegativesConfig, NegativeSource,
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.sampling.context_index import context_sizes_of, row_offsets
 from embtrain.negatives.sampling.row_groups import group_rows
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.static.base import check_masses
 from embtrain.negatives.static.unigram import unigram_masses
 
@@ -90,16 +91,15 @@ class Ace(NegativeSource):
         sizes, v = context_sizes_of(problem, self.name), problem.n_candidates
         self.modes = min(MAX_DEFAULT_MODES, -(-v // 2)) if config.min_perplexity is None else config.min_perplexity
         if self.modes > v and config.entropy > 0:
-            raise UsageError(f"negatives.min_perplexity: {self.modes} is more than the {v:,} candidates; remove it, or "
+            raise UsageError(f"{key('min_perplexity')}: {self.modes} is more than the {v:,} candidates; remove it, or "
                              "set fewer")
         if config.share_draws_by == "batch" and config.baseline == "self_critical":
-            raise UsageError("negatives.baseline: self_critical needs one candidate for each row that shares a draw, "
-                             "and under negatives.share_draws_by: batch all rows do; set negatives.share_draws_by: "
-                             "block, or negatives.baseline: leave_one_out")
+            raise UsageError(f"{key('baseline')}: self_critical needs one candidate for each row that shares a draw, "
+                             f"and under {key('share_draws_by')}: batch all rows do; set {key('share_draws_by')}: "
+                             f"block, or {key('baseline')}: leave_one_out")
         mixes = config.share_draws_by in ("block", "batch")
-        self.traits = replace(
-            self.traits, learns_per_row=mixes, mixes_queries=mixes,
-            iid=config.sampling == "mixture" and config.total_weight in (None, config.k))     # else weights are not 1
+        iid = config.sampling == "mixture" and config.total_weight in (None, config.k)        # else weights are not 1
+        self.traits = replace(self.traits, learns_per_row=mixes, mixes_queries=mixes, iid=iid)
         p = check_masses(unigram_masses(problem, config.exponent, config.counts))
         p = (p / p.sum()).to(problem.device)
         shortlist = Shortlist(p.log(), config.shortlist, config.groups, problem.counts)

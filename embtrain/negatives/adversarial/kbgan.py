@@ -26,6 +26,7 @@ from embtrain.common.optimizers.row_growth import copy_rows, grow_optimizer
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import Collective, NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
+from embtrain.negatives.setting_keys import key
 
 
 class KbganConfig(NegativesConfig):
@@ -92,7 +93,7 @@ class Kbgan(NegativeSource):
     def __init__(self, config: KbganConfig, problem: ProblemSpec):
         super().__init__(config, problem)
         if config.generator == "complex" and config.hidden % 2:
-            raise UsageError(f"negatives.hidden: {config.hidden}: must be even for complex, half for real and half for "
+            raise UsageError(f"{key('hidden')}: {config.hidden}: must be even for complex, half for real and half for "
                              "imaginary parts")
         self.scorer = KbganScorer(config, context_sizes_of(problem, self.name), problem).to(problem.device)
         self.optimizer = EagerAdam(self.scorer.parameters(), lr=config.generator_lr)

@@ -32,6 +32,7 @@ from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.pool import NestedSettings, PoolSource
+from embtrain.negatives.setting_keys import key
 
 
 class HardestConfig(NegativesConfig):
@@ -54,27 +55,27 @@ class Hardest(PoolSource):
     name = "hardest"
     Config = HardestConfig
     traits = replace(PoolSource.traits, density="none", equal_total_weights=False,
-                     sharing_limit="chooses for each row (negatives.inner.share_draws_by shares the pool)")
+                     sharing_limit="chooses for each row (inner.share_draws_by shares the pool)")
     config: HardestConfig
 
     def __init__(self, config: HardestConfig, problem: ProblemSpec):
         super().__init__(config, config.inner, problem)
         pool = problem.n_candidates if self.inner.traits.exhaustive else self.inner.config.k
         if set(self.inner.traits.components) <= {"synthetic"} or self.inner.traits.learns:
-            raise UsageError(f"negatives.inner.source: {self.inner.name} does not draw a pool to choose from; use "
+            raise UsageError(f"{key('inner.source')}: {self.inner.name} does not draw a pool to choose from; use "
                              "uniform, unigram or log_uniform")
         if config.k > pool:
-            raise UsageError(f"negatives.k: {config.k} negatives cannot be chosen from a pool of {pool}; draw fewer"
-                             + (", or raise negatives.inner.k" if not self.inner.traits.exhaustive else ""))
+            raise UsageError(f"{key('k')}: {config.k} negatives cannot be chosen from a pool of {pool}; draw fewer"
+                             + (f", or raise {key('inner.k')}" if not self.inner.traits.exhaustive else ""))
         if config.choose == "violation" and self.inner.name != "uniform":
-            raise UsageError(f"negatives.inner.source: violation estimates ranks by uniform draws, not by "
+            raise UsageError(f"{key('inner.source')}: violation estimates ranks by uniform draws, not by "
                              f"{self.inner.name}; use uniform")
         keys = [key for key in ("top", "max_share", "min_gap") if getattr(config, key) is not None]
         if config.choose == "violation" and keys:
-            raise UsageError(f"negatives.{keys[0]}: violation takes the first violation, not one of the best; set "
-                             "negatives.choose to hardest or semi_hard")
+            raise UsageError(f"{key(keys[0])}: violation takes the first violation, not one of the best; set "
+                             f"{key('choose')} to hardest or semi_hard")
         if config.top is not None and not config.k <= config.top <= pool:
-            raise UsageError(f"negatives.top: {config.top}: at least the {config.k} of negatives.k, and at most the "
+            raise UsageError(f"{key('top')}: {config.top}: at least the {config.k} of {key('k')}, and at most the "
                              f"{pool} of the pool, are possible")
         harmonic = torch.arange(1, max(2, problem.n_candidates), dtype=torch.float64, device=problem.device)
         self.phi = torch.cat([harmonic.new_zeros(1), harmonic.reciprocal().cumsum(0)]).float()  # Φ(0..n-1)

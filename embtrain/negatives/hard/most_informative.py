@@ -15,6 +15,7 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.setting_keys import key
 
 MAX_SCORES = 8_000_000  # scores held in memory at once
 
@@ -41,7 +42,7 @@ class MostInformative(NegativeSource):
         excluded = [i for i, word in enumerate(problem.words or ()) if word in config.excluded]
         self.excluded_ids = torch.tensor(excluded, dtype=torch.int64, device=problem.device)
         if config.k > (n := problem.n_candidates - len(excluded) - 1):
-            raise UsageError(f"negatives.k: {config.k} candidates other than the target are needed, but there are "
+            raise UsageError(f"{key('k')}: {config.k} candidates other than the target are needed, but there are "
                              f"{max(0, n):,}; lower it")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:

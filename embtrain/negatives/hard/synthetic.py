@@ -23,6 +23,7 @@ from torch.nn.functional import normalize
 from embtrain.common.errors import UsageError
 from embtrain.common.types import SYNTHETIC, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.setting_keys import key
 
 MIN_LENGTH = {torch.float32: 1e-4, torch.float64: 1e-10}  # below this length, a difference is mostly rounding error
 
@@ -44,7 +45,7 @@ class Synthetic(NegativeSource):
     def __init__(self, config: NegativesConfig, problem: ProblemSpec):
         super().__init__(config, problem)
         if config.k != 1:
-            raise UsageError(f"negatives.k: {config.k}: {self.name} computes one vector for each row; set negatives.k: "
+            raise UsageError(f"{key('k')}: {config.k}: {self.name} computes one vector for each row; set {key('k')}: "
                              "1")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:

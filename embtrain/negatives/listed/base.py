@@ -27,6 +27,7 @@ from embtrain.negatives.sampling.alias_lists import AliasLists
 from embtrain.negatives.sampling.context_index import ContextIndex, context_sizes_of, group_starts
 from embtrain.negatives.sampling.pool import NestedSettings, build_nested
 from embtrain.negatives.sampling.row_groups import RowGroups, group_rows
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.static.base import StaticSource
 
 MAX_DENSITIES = 1 << 20  # densities computed at once for shared draws
@@ -57,12 +58,12 @@ class ListedSource(NegativeSource):
     def __init__(self, config: ListedConfig, problem: ProblemSpec):
         super().__init__(config, problem)
         if problem.lists is None:
-            raise UsageError(f"negatives.source: {self.name}: there are no lists of candidates for these data; choose "
+            raise UsageError(f"{key('source')}: {self.name}: there are no lists of candidates for these data; choose "
                              "another source")
         sizes = context_sizes_of(problem, self.name)
         fallback = build_nested(config.fallback, "fallback", config.k, problem)
         if not isinstance(fallback, StaticSource) or not fallback.config.replacement:
-            raise UsageError(f"negatives.fallback.source: {fallback.name} with these settings does not draw from one "
+            raise UsageError(f"{key('fallback.source')}: {fallback.name} with these settings does not draw from one "
                              "distribution with replacement; use unigram, uniform or log_uniform")
         self.traits = replace(self.traits, density="exact" if config.mix > 0 else "none",
                               iid=config.total_weight in (None, config.k), uses_counts=fallback.traits.uses_counts,
@@ -70,7 +71,7 @@ class ListedSource(NegativeSource):
         lists = self.read_lists(problem.lists)
         self.columns = tuple(lists.columns.tolist())
         if max(self.columns) >= len(sizes):
-            raise UsageError(f"negatives.source: {self.name}: its lists belong to relations, but the queries of this "
+            raise UsageError(f"{key('source')}: {self.name}: its lists belong to relations, but the queries of this "
                              "model have none; choose another source")
         self._check_range(lists, [sizes[c] for c in self.columns])
         self.index = ContextIndex(tuple(sizes[c] for c in self.columns), problem.device)
@@ -88,7 +89,7 @@ class ListedSource(NegativeSource):
     def _check_range(self, lists: CandidateLists, sizes: list[int]) -> None:
         if not len(lists) or lists.ids.min() < 0 or lists.ids.max() >= self.problem.n_candidates or \
                 (lists.keys < 0).any() or (lists.keys >= sizes).any() or not (lists.weights > 0).all():
-            raise UsageError(f"negatives.source: {self.name}: the lists do not fit these data; give at least one list, "
+            raise UsageError(f"{key('source')}: {self.name}: the lists do not fit these data; give at least one list, "
                              f"keys below {sizes}, candidates below {self.problem.n_candidates} and weights above 0")
 
     # -- drawing -----------------------------------------------------------------------------------------------------

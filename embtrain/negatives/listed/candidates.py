@@ -20,6 +20,7 @@ from embtrain.common.config import AbsolutePath
 from embtrain.common.errors import DataError
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.listed.base import ListedSource, WeightedConfig
+from embtrain.negatives.setting_keys import key
 
 
 class CandidatesConfig(WeightedConfig):
@@ -48,7 +49,7 @@ class ListedCandidates(ListedSource):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["lists"] != self.sha256:
-            raise DataError(f"negatives.file: {self.config.file}: gives other lists than when the run was started; "
+            raise DataError(f"{key('file')}: {self.config.file}: gives other lists than when the run was started; "
                             "restore the file")
         super().load_state_dict(state)
 

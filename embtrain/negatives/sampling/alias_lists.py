@@ -15,6 +15,7 @@ from torch import Tensor
 from embtrain.common.candidate_lists import CandidateLists
 from embtrain.common.errors import ResourceError
 from embtrain.negatives.sampling.alias import build_alias_table
+from embtrain.negatives.setting_keys import section
 
 
 class AliasLists:
@@ -22,8 +23,8 @@ class AliasLists:
 
     def __init__(self, lists: CandidateLists, n_candidates: int, power: float, device: str):
         if len(lists) * n_candidates >= 1 << 63:
-            raise ResourceError(f"negatives: {len(lists):,} lists and {n_candidates:,} candidates are more pairs than "
-                                "64 bits can distinguish")
+            raise ResourceError(f"{section()}: {len(lists):,} lists and {n_candidates:,} candidates are more pairs "
+                                "than 64 bits can distinguish")
         size = np.diff(lists.offsets)
         largest = np.maximum.reduceat(lists.weights, lists.offsets[:-1])
         p = (lists.weights / np.repeat(largest, size)) ** power            # relative, so that no power overflows

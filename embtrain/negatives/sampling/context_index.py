@@ -15,6 +15,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
+from embtrain.negatives.setting_keys import key
 
 
 class ContextIndex:
@@ -89,7 +90,7 @@ def context_sizes_of(problem: ProblemSpec, source: str) -> tuple[int, ...]:
     if problem.context_sizes is not None:
         return problem.context_sizes
     if problem.n_contexts is None:
-        raise UsageError(f"negatives.source: {source} conditions on context ids, but this model's contexts have none; "
+        raise UsageError(f"{key('source')}: {source} conditions on context ids, but this model's contexts have none; "
                          "choose another source")
     return (problem.n_contexts,)
 

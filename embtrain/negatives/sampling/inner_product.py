@@ -16,6 +16,7 @@ from torch.nn.functional import normalize
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Query, first_occurrence
+from embtrain.negatives.setting_keys import key
 
 GEOMETRIES = frozenset({"dot", "cosine"})
 
@@ -61,6 +62,6 @@ def require_finite(x: Tensor, name: str) -> Tensor:
     # A number that is not finite makes the sum not finite; isfinite would allocate a mask as large as the table. A sum
     # in double takes longer, and is needed only where that of finite numbers is too large for the type.
     if not math.isfinite(x.sum()) and not math.isfinite(x.sum(dtype=torch.float64)):
-        raise UsageError(f"negatives.source: vectors of {name} are not finite, so nothing can be drawn; lower "
+        raise UsageError(f"{key('source')}: vectors of {name} are not finite, so nothing can be drawn; lower "
                          "train.lr, or set train.clip")
     return x

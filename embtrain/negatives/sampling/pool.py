@@ -8,8 +8,7 @@ is.
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -19,10 +18,11 @@ from pydantic import AfterValidator
 from torch import Tensor
 
 from embtrain.common.config import Layer, absolute_path, build
-from embtrain.common.errors import EmbtrainError, UsageError
+from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits, grow_source
+from embtrain.negatives.setting_keys import key, nested, section
 
 MAX_SCORES = 8_000_000  # scores held in memory at once
 
@@ -37,86 +37,69 @@ def _absolute_files(settings: dict[str, Any]) -> dict[str, Any]:
 NestedSettings = Annotated[dict[str, Any], AfterValidator(_absolute_files)]
 
 
-def build_nested(settings: dict[str, Any], key: str, k: int | None, problem: ProblemSpec) -> NegativeSource:
-    """Build the source that `settings`, given under negatives.KEY, describe.
+def build_nested(settings: dict[str, Any], part: str, k: int | None, problem: ProblemSpec) -> NegativeSource:
+    """Build the source that `settings`, given under the key `part` of the current source, describe.
 
     k: number of negatives that it must draw; None: its own k. Raises UsageError if the settings are not valid, or not
     supported by the source.
     """
     name = settings.get("source", "unigram")
     if not isinstance(name, str):
-        raise UsageError(f"negatives.{key}.source: should be the name of a source, got {name!r}")
+        raise UsageError(f"{key(f'{part}.source')}: should be the name of a source, got {name!r}")
     if k is not None and "k" in settings and settings["k"] != k:
-        raise UsageError(f"negatives.{key}.k: it always equals negatives.k, {k}; remove it")
+        raise UsageError(f"{key(f'{part}.k')}: it always equals {key('k')}, {k}; remove it")
     tree = settings | {"source": name} | ({} if k is None else {"k": k})
-    seed = int(np.random.SeedSequence([problem.seed, *key.encode()]).generate_state(1)[0])
-    with _nested_keys(key, tree):
+    seed = int(np.random.SeedSequence([problem.seed, *part.encode()]).generate_state(1)[0])
+    with nested(part, imposes_k=k is not None):
         source_class = base.find(name)
-    with _nested_keys(key, source_class.Config.model_fields.keys() | tree.keys(), imposes_k=k is not None):
-        config = build(source_class.Config, [Layer("", tree)], section="negatives")
+        config = build(source_class.Config, [Layer("", tree)], section())
         return source_class(config, replace(problem, seed=seed))
 
 
-@contextlib.contextmanager
-def _nested_keys(key: str, keys: Collection[str], imposes_k: bool = False) -> Iterator[None]:
-    """Raise an error of a source under negatives.KEY with the names that its keys have there.
-
-    keys: those of the source. Other text is kept, as a file negatives.py or a value in quotes, and so is negatives.k if
-    the outer source imposes its own.
-    """
-    try:
-        yield
-    except EmbtrainError as error:
-        names = "|".join(re.escape(name) for name in keys if not (imposes_k and name == "k"))
-        pattern = rf"""^negatives(?=: )|(?<![\w./'"-])negatives(?=\.(?:{names})(?!\w))"""
-        error.args = tuple(re.sub(pattern, f"negatives.{key}", line) for line in error.args)
-        raise
-
-
 class NestingSource(NegativeSource):
-    """Base of sources that have other sources inside and call them. Their errors name keys by the place of each.
+    """Base of sources that have other sources inside and call them. Their messages name keys by the place of each.
 
-    A subclass sets an attribute for each key in `nested`, and calls a method of the source there in `within(key)`.
+    A subclass sets an attribute for each key in `parts`, and calls a method of the source there in `within(part)`.
     """
 
-    nested: ClassVar[tuple[str, ...]] = ("inner",)  # keys with the settings of a source
+    parts: ClassVar[tuple[str, ...]] = ("inner",)  # keys with the settings of a source
     imposes_k: ClassVar[bool] = False               # whether the sources inside draw the k of this one, not their own
 
-    def _build(self, key: str, settings: dict[str, Any]) -> NegativeSource:
-        return build_nested(settings, key, self.config.k if self.imposes_k else None, self.problem)
+    def _build(self, part: str, settings: dict[str, Any]) -> NegativeSource:
+        return build_nested(settings, part, self.config.k if self.imposes_k else None, self.problem)
 
     @contextlib.contextmanager
-    def within(self, key: str) -> Iterator[NegativeSource]:
-        """The source of a key, whose errors have the names of its keys there."""
-        source: NegativeSource = getattr(self, key)
-        with _nested_keys(key, type(source.config).model_fields, self.imposes_k):
+    def within(self, part: str) -> Iterator[NegativeSource]:
+        """The source of a part, whose messages name its keys by their place there."""
+        source: NegativeSource = getattr(self, part)
+        with nested(part, self.imposes_k):
             yield source
 
     def prepare_log_prob(self, view: ModelView) -> None:
-        for key in self.nested:
-            with self.within(key) as source:
+        for part in self.parts:
+            with self.within(part) as source:
                 source.prepare_log_prob(view)
 
     def on_epoch_start(self, view: ModelView) -> None:
-        for key in self.nested:
-            with self.within(key) as source:
+        for part in self.parts:
+            with self.within(part) as source:
                 source.on_epoch_start(view)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), **{key: getattr(self, key).state_dict() for key in self.nested}}
+        return {**super().state_dict(), **{part: getattr(self, part).state_dict() for part in self.parts}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        for key in self.nested:
-            with self.within(key) as source:
-                source.load_state_dict(state[key])
+        for part in self.parts:
+            with self.within(part) as source:
+                source.load_state_dict(state[part])
 
     def grow_from(self, earlier: NegativeSource, row: Tensor) -> str:
         super().grow_from(earlier, row)
         restarted = []
-        for key in self.nested:
-            with self.within(key) as source:
-                restarted.append(grow_source(source, getattr(earlier, key), row))
+        for part in self.parts:
+            with self.within(part) as source:
+                restarted.append(grow_source(source, getattr(earlier, part), row))
         return "; ".join(filter(None, restarted))
 
 

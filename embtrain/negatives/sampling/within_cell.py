@@ -20,6 +20,7 @@ from embtrain.kernels.core.loader import core
 from embtrain.kernels.sampling import cells as kernel
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
+from embtrain.negatives.setting_keys import key
 
 MIN_PRIOR = 1e-12
 IDS_PER_ALLOCATION = 8192        # ids allocated at once
@@ -128,7 +129,7 @@ def check_settings(name: str, config: NegativesConfig, exclude_target: bool, pro
     These are exclude_target with share_draws_by: window, and fewer than two candidates.
     """
     if config.share_draws_by == "window" and exclude_target:
-        raise UsageError("negatives.exclude_target: the rows of a window have different targets; set "
-                         "negatives.share_draws_by: row")
+        raise UsageError(f"{key('exclude_target')}: the rows of a window have different targets; set "
+                         f"{key('share_draws_by')}: row")
     if problem.n_candidates < 2:
-        raise UsageError(f"negatives.source: {name} needs two or more candidates, but there is {problem.n_candidates}")
+        raise UsageError(f"{key('source')}: {name} needs two or more candidates, but there is {problem.n_candidates}")

@@ -30,6 +30,7 @@ from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import reduce_blocks, sample_proportional
 from embtrain.negatives.sampling.within_cell import check_settings
+from embtrain.negatives.setting_keys import key
 
 MAX_SCORES = 8_000_000        # scores held in memory at once
 MAX_CACHED_WEIGHTS = 1 << 17  # weights at once on a CPU, few enough to stay in its cache
@@ -112,14 +113,14 @@ class Exp(NegativeSource):
     def _scores(self, unique: Query) -> Tensor:
         """Scores o of every candidate, (Q, V). Raises UsageError before the first view, or if one is not finite."""
         if self.view is None:
-            raise UsageError("negatives.source: exp has not been fitted to the model yet, so it has no probabilities")
+            raise UsageError(f"{key('source')}: exp has not been fitted to the model yet, so it has no probabilities")
         if self.table_copy is None:
             all_ids = torch.arange(self.problem.n_candidates, device=unique.target.device).unsqueeze(0)
             o = self.view.score(unique, all_ids)
         else:
             o = inner_product.query_vectors(unique, self.view).to(self.table_copy.dtype) @ self.table_copy.T
         if not torch.isfinite(o.sum(dtype=torch.float64)):
-            raise UsageError("negatives.source: exp: the model's scores are not finite; the training has diverged: "
+            raise UsageError(f"{key('source')}: exp: the model's scores are not finite; the training has diverged: "
                              "lower train.lr, or set train.clip")
         return o
 

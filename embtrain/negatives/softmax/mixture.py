@@ -21,6 +21,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, Traits
 from embtrain.negatives.sampling.pool import NestedSettings, NestingSource
+from embtrain.negatives.setting_keys import key
 
 
 class MixtureConfig(NegativesConfig):
@@ -47,22 +48,22 @@ class Mixture(NestingSource):
     # an instance sets what depends on its parts
     traits = Traits(components=("noise", "generator"), uses_model=True, sharing_modes=("row",),
                     sharing_limit="draws for each row")
-    nested, imposes_k = ("inner", "plain"), True
+    parts, imposes_k = ("inner", "plain"), True
     config: MixtureConfig
 
     def __init__(self, config: MixtureConfig, problem: ProblemSpec):
         super().__init__(config, problem)
         self.inner, self.plain = self._build("inner", config.inner), self._build("plain", config.plain)
-        for key, source in (("inner", self.inner), ("plain", self.plain)):
+        for part, source in (("inner", self.inner), ("plain", self.plain)):
             if getattr(source.config, "exclude_target", False):
-                raise UsageError(f"negatives.{key}: a mixture needs q of every candidate including the target; set "
+                raise UsageError(f"{key(part)}: a mixture needs q of every candidate including the target; set "
                                  f"exclude_target: false in the settings of {source.name}")
             if source.traits.density != "exact" or not source.traits.iid or source.config.share_draws_by != "row":
-                raise UsageError(f"negatives.{key}: {source.name} with these settings does not draw the negatives of "
+                raise UsageError(f"{key(part)}: {source.name} with these settings does not draw the negatives of "
                                  "each row independently from a q that it states for every candidate; choose another "
                                  "source")
         if self.plain.traits.learns or self.plain.traits.geometry:
-            raise UsageError(f"negatives.plain.source: {self.plain.name} depends on the model; use unigram or uniform")
+            raise UsageError(f"{key('plain.source')}: {self.plain.name} depends on the model; use unigram or uniform")
         ours, plain = self.inner.traits, self.plain.traits
         self.traits = replace(self.traits, geometry=ours.geometry, fits_to_queries=ours.fits_to_queries,
                               learns=ours.learns, learns_from=ours.learns_from, learns_per_row=ours.learns_per_row,
@@ -73,20 +74,22 @@ class Mixture(NestingSource):
         n = len(query)
         with self.within("inner") as inner:
             inner_draw = inner.draw(query, k, view)
-        plain_draw = self.plain.draw(query, k, view)           # static, so that it raises no errors here
+        with self.within("plain") as plain:
+            plain_draw = plain.draw(query, k, view)
         self.floored_fraction = self.inner.floored_fraction
         assert inner_draw.ids is not None and inner_draw.log_q is not None and inner_draw.log_q_target is not None
         assert plain_draw.ids is not None and plain_draw.log_q_target is not None
         ids, log_q = inner_draw.ids.clone(), inner_draw.log_q.expand(n, inner_draw.k).clone()
-        log_plain = self.plain.log_prob(query, ids).expand(n, inner_draw.k).clone()
+        log_plain = self._log_prob("plain", query, ids).expand(n, inner_draw.k).clone()
         # A probe, of weight 0, is an additional negative after the k negatives and stays.
         toss = torch.rand(n, k, generator=self.random, dtype=torch.float32, device=ids.device)
         from_plain = toss < self.config.epsilon                                                          # (B, k)
         row, column = from_plain.nonzero(as_tuple=True)
         if len(row):
             ids[row, column] = drawn = plain_draw.ids[row, column]
-            log_q[row, column] = self._log_inner(query.rows(row), drawn.unsqueeze(1))[:, 0]
-            log_plain[row, column] = self.plain.log_prob(query.rows(row), drawn.unsqueeze(1)).expand(len(row), 1)[:, 0]
+            log_q[row, column] = self._log_prob("inner", query.rows(row), drawn.unsqueeze(1))[:, 0]
+            log_plain[row, column] = self._log_prob("plain", query.rows(row), drawn.unsqueeze(1)).expand(
+                len(row), 1)[:, 0]
         origin = torch.full((n, inner_draw.k), GENERATOR, dtype=torch.int8, device=ids.device)
         if inner_draw.origin is not None:
             origin[inner_draw.origin.expand_as(origin) == PROBE] = PROBE
@@ -103,11 +106,11 @@ class Mixture(NestingSource):
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         ids = ids.expand(len(query), -1)
-        return self._log_mixture(self._log_inner(query, ids), self.plain.log_prob(query, ids))
+        return self._log_mixture(self._log_prob("inner", query, ids), self._log_prob("plain", query, ids))
 
-    def _log_inner(self, query: Query, ids: Tensor) -> Tensor:
-        with self.within("inner") as inner:
-            return inner.log_prob(query, ids)
+    def _log_prob(self, part: str, query: Query, ids: Tensor) -> Tensor:
+        with self.within(part) as source:
+            return source.log_prob(query, ids)
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         """Pass the costs to the inner source.

@@ -26,6 +26,7 @@ from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import MAX_ROWS, row_cdf, searchsorted_rows
 from embtrain.negatives.sampling.pool import NestedSettings, PoolSource
+from embtrain.negatives.setting_keys import key
 
 
 class ResampledConfig(NegativesConfig):
@@ -42,17 +43,17 @@ class Resampled(PoolSource):
     name = "resampled"
     Config = ResampledConfig
     traits = replace(PoolSource.traits, density="conditional",
-                     sharing_limit="draws for each row (negatives.inner.share_draws_by shares the candidates)")
+                     sharing_limit="draws for each row (inner.share_draws_by shares the candidates)")
     max_rows: ClassVar[int] = MAX_ROWS
     config: ResampledConfig
 
     def __init__(self, config: ResampledConfig, problem: ProblemSpec):
         super().__init__(config, config.inner, problem)
         if self.inner.traits.density not in ("exact", "conditional") or not self.inner.traits.components:
-            raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities for the correction; "
+            raise UsageError(f"{key('inner.source')}: {self.inner.name} states no probabilities for the correction; "
                              "use unigram, log_uniform or uniform")
         if self.inner.traits.learns:
-            raise UsageError(f"negatives.inner.source: {self.inner.name} learns from the costs of all its negatives, "
+            raise UsageError(f"{key('inner.source')}: {self.inner.name} learns from the costs of all its negatives, "
                              "but resampled trains on some of them; use unigram, log_uniform or uniform")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:

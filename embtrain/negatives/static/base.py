@@ -18,6 +18,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
+from embtrain.negatives.setting_keys import key
 
 MAX_NOISE_VALUES = 4_000_000  # numbers of Gumbel noise held at once
 
@@ -25,7 +26,7 @@ MAX_NOISE_VALUES = 4_000_000  # numbers of Gumbel noise held at once
 def check_masses(masses: Tensor) -> Tensor:
     """Return the weights of a noise distribution, (V,). Raises UsageError if they are not finite or all 0."""
     if not torch.isfinite(masses).all() or not masses.sum() > 0:
-        raise UsageError("negatives.source: the noise distribution has no finite mass; change its settings")
+        raise UsageError(f"{key('source')}: the noise distribution has no finite mass; change its settings")
     return masses
 
 
@@ -44,8 +45,8 @@ class StaticSource(NegativeSource):
         if not config.replacement:
             self.traits = replace(self.traits, density="conditional", iid=False)
             if config.k > int((q > 0).sum()):
-                raise UsageError(f"negatives.k: {config.k} negatives cannot be drawn without replacement from "
-                                 f"{int((q > 0).sum()):,} candidates; draw fewer, or set negatives.replacement: true")
+                raise UsageError(f"{key('k')}: {config.k} negatives cannot be drawn without replacement from "
+                                 f"{int((q > 0).sum()):,} candidates; draw fewer, or set {key('replacement')}: true")
 
     def masses(self) -> Tensor:
         """Unnormalised q, (V,) float64."""

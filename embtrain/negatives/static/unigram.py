@@ -19,6 +19,7 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.static.base import StaticSource
 
 
@@ -51,6 +52,6 @@ def unigram_masses(problem: ProblemSpec, exponent: float, kind: str) -> Tensor:
     if problem.floors_counts and (counts > 0).any():
         counts = counts.where(counts > 0, counts[counts > 0].min())
     if exponent < 0 and (counts == 0).any():
-        raise UsageError("negatives.exponent: negative exponents require every candidate to occur at least once; set 0 "
+        raise UsageError(f"{key('exponent')}: negative exponents require every candidate to occur at least once; set 0 "
                          "or more")
     return torch.where(counts > 0, counts, 1.0).pow(exponent) * ((counts > 0) | (exponent == 0))

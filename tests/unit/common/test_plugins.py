@@ -301,6 +301,11 @@ def test_an_exception_names_the_file_and_line(make: Make, old: str, new: str, li
     path = make(SOURCE.replace(old, new))
     with pytest.raises(UsageError, match=rf"^{path}:{line}: negatives\.source: mine: {message}: .*; correct it there$"):
         _draw()
+    for part in ("plain", "inner"):
+        place = rf"^{path}:{line}: negatives\.{part}\.source: mine: {message.partition(':')[0]}"
+        with pytest.raises(UsageError, match=place):
+            mixture = _built("mixture", **{"inner": {"source": "unigram"}, part: {"source": "mine"}})
+            mixture.draw(query(), 3, TableView(1.0))
 
 
 @pytest.mark.parametrize(("old", "new", "place"), [

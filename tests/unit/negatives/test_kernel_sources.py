@@ -377,6 +377,13 @@ def test_noisy_kernel_reports_negative_share(caplog: pytest.LogCaptureFixture) -
     assert [r.message.count(expected) for r in caplog.records] == [1]
     caplog.clear()
     with caplog.at_level(logging.WARNING):
+        mixture = base.find("mixture")
+        config = mixture.Config(inner={"source": "rff", "features": 16, "nu": 30.0})
+        mixture(config, sampler.problem).draw(query, 2, view)
+    for text in ("negatives.inner.source: rff: ", "with negatives.inner.nu = 30 and", "; lower negatives.inner.nu,"):
+        assert [r.message.count(text) for r in caplog.records] == [1]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
         calm = build("rff", 2000, features=512, nu=1.0)
         calm.draw(query, 2, view)
     assert calm.floored_fraction < 0.05 and not caplog.records

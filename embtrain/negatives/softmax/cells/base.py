@@ -34,6 +34,7 @@ from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
 from embtrain.negatives.sampling.within_cell import check_settings
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.cells.index import CellIndex
 from embtrain.negatives.softmax.cells.sampler import CellRules, CellSampler
 from embtrain.negatives.static.unigram import unigram_masses
@@ -83,7 +84,7 @@ class Cells(NegativeSource):
         weights = unigram_masses(problem, config.exponent, "subsampled") if uses_unigram \
             else torch.ones_like(problem.counts)
         if not (weights > 0).any():
-            raise UsageError("negatives.within_cell: unigram needs counts of the candidates; choose another value")
+            raise UsageError(f"{key('within_cell')}: unigram needs counts of the candidates; choose another value")
         # A drawn cell must not be empty of weight: uncounted candidates get the smallest nonzero weight.
         weights = torch.where(weights > 0, weights, weights[weights > 0].min())
         self.candidate_weights = weights.to(problem.device)                                       # (V,) float64
@@ -133,7 +134,7 @@ class Cells(NegativeSource):
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         if self.view is None:
-            raise UsageError(f"negatives.source: {self.name} has not been fitted to the model yet, so it has no "
+            raise UsageError(f"{key('source')}: {self.name} has not been fitted to the model yet, so it has no "
                              "probabilities")
         return self.sampler.log_prob(query, ids.expand(len(query), -1), self.view)
 

@@ -42,6 +42,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import group_means, kmeans
 from embtrain.negatives.sampling.row_store import rounded
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig
 from embtrain.negatives.softmax.cells.inside import MIN_LOG_MASS
 
@@ -73,12 +74,12 @@ class Cluster(Cells):
         super().__init__(config, problem)
         v = problem.n_candidates
         if config.clusters > v:
-            raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates; set fewer")
+            raise UsageError(f"{key('clusters')}: {config.clusters:,} is more than the {v:,} candidates; set fewer")
         is_fitted = config.estimate == "fitted"
         self.traits = replace(self.traits, fits_to_queries=is_fitted)
         if config.singleton_threshold and not is_fitted:
-            raise UsageError(f"negatives.singleton_threshold: {config.estimate} masses are not fitted to queries, so "
-                             "prominent candidates are unknown; remove it, or set negatives.estimate: fitted")
+            raise UsageError(f"{key('singleton_threshold')}: {config.estimate} masses are not fitted to queries, so "
+                             f"prominent candidates are unknown; remove it, or set {key('estimate')}: fitted")
         threshold = 2.0 if config.singleton_threshold is None else config.singleton_threshold
         self.singleton_share = threshold / v if is_fitted else 0.0
         # With √n clusters q is further from the softmax, and a draw scores more members, so it is slower too
@@ -86,8 +87,8 @@ class Cluster(Cells):
         self.n_cells_requested = config.clusters or min(v, (2 if self.uses_copy else 4) * round(math.sqrt(v)))
         n_clusters = self.n_cells_requested
         if config.estimate == "full" and n_clusters * problem.dim ** 2 > MAX_MOMENTS:
-            raise UsageError(f"negatives.estimate: full covariances of {n_clusters:,} clusters in {problem.dim:,} "
-                             "dimensions take more than 2 GiB; use diagonal, or fewer negatives.clusters")
+            raise UsageError(f"{key('estimate')}: full covariances of {n_clusters:,} clusters in {problem.dim:,} "
+                             f"dimensions take more than 2 GiB; use diagonal, or fewer {key('clusters')}")
 
     def label(self, c: Tensor, seed: int) -> Tensor:
         start = None

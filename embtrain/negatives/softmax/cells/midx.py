@@ -19,6 +19,7 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import group_means, kmeans
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, WithinCell
 
 
@@ -41,9 +42,9 @@ class Midx(Cells):
         super().__init__(config, problem)
         v = problem.n_candidates
         if config.codewords > v:
-            raise UsageError(f"negatives.codewords: {config.codewords:,} is more than the {v:,} candidates; set fewer")
+            raise UsageError(f"{key('codewords')}: {config.codewords:,} is more than the {v:,} candidates; set fewer")
         if config.quantisation == "product" and problem.dim == 1:
-            raise UsageError("model.dim: 1: cannot be split into halves; set negatives.quantisation: residual")
+            raise UsageError(f"model.dim: 1: cannot be split into halves; set {key('quantisation')}: residual")
         self.codewords = config.codewords or max(1, round(v ** 0.375))
         self.n_cells_requested = min(v, self.codewords ** 2)
 

@@ -32,6 +32,7 @@ from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, stored_tensors
 from embtrain.negatives.sampling.within_cell import check_settings, prior_weights
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.kernels.blocks import CandidateBlocks, ScaledView
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 from embtrain.negatives.softmax.kernels.sampler import TreeRules, TreeSampler
@@ -85,7 +86,7 @@ class KernelSource(NegativeSource):
         super().__init__(config, problem)
         check_settings(self.name, config, config.exclude_target, problem)
         if problem.dim < 1:
-            raise UsageError(f"negatives.source: {self.name} computes features of the candidates' vectors, but this "
+            raise UsageError(f"{key('source')}: {self.name} computes features of the candidates' vectors, but this "
                              "model has none; choose another source")
         self.traits = replace(self.traits, density="conditional" if config.exclude_target else "exact",
                               iid=config.total_weight in (None, config.k),                # else weights are not 1
@@ -145,7 +146,7 @@ class KernelSource(NegativeSource):
     @property
     def _required_view(self) -> ScaledView:
         if self.scaled_view is None:
-            raise UsageError(f"negatives.source: {self.name} has not been fitted to the model yet, so it has no "
+            raise UsageError(f"{key('source')}: {self.name} has not been fitted to the model yet, so it has no "
                              "probabilities")
         return self.scaled_view
 
@@ -181,7 +182,7 @@ class KernelSource(NegativeSource):
         table = scaled.view.table()
         norms = torch.linalg.vector_norm(table, dim=1)
         if not_finite := (~torch.isfinite(norms)).nonzero().flatten().tolist():
-            raise UsageError(f"negatives.source: {self.name}: the vector of candidate {not_finite[0]} is not finite, "
+            raise UsageError(f"{key('source')}: {self.name}: the vector of candidate {not_finite[0]} is not finite, "
                              f"{len(not_finite):,} of {len(table):,} in total; the training has diverged: lower "
                              "train.lr")
         largest = 1.0 if scaled.view.geometry == "cosine" else float(norms.max()) ** 2
@@ -208,7 +209,7 @@ class KernelSource(NegativeSource):
         sums = self.feature_map.sums(y, prior.to(y.dtype))
         # both are NaN if one number is
         if sums.numel() and not all(map(math.isfinite, torch.stack(sums.aminmax()).tolist())):
-            raise UsageError(f"negatives.source: {self.name}: the features of a candidate are not finite: its vector "
+            raise UsageError(f"{key('source')}: {self.name}: the features of a candidate are not finite: its vector "
                              "is not, or is too long for this kernel; lower train.lr, or set train.clip")
         return sums
 
@@ -218,11 +219,11 @@ class KernelSource(NegativeSource):
         self._is_noise_checked, self.floored_fraction = True, self.tree.floored_fraction(query, positive)
         if self.floored_fraction >= MAX_FLOORED_FRACTION and not self._has_warned:
             self._has_warned = True
-            _log.warning("negatives.source: %s: %.0f %% of the nodes' masses are %s with %s, and are raised to their "
-                         "floor, so the draws are close to %s; lower negatives.nu, or raise negatives.features or "
-                         "negatives.leaf_size", self.name, 100 * self.floored_fraction,
-                         *(("below their floor", self.feature_map.description, "uniform draws") if positive else
-                           ("negative", self.feature_map.description, "noise")))
+            masses, draws = ("below their floor", "uniform draws") if positive else ("negative", "noise")
+            _log.warning("%s: %s: %.0f %% of the nodes' masses are %s with %s, and are raised to their floor, so the "
+                         "draws are close to %s; lower %s, or raise %s or %s", key("source"), self.name,
+                         100 * self.floored_fraction, masses, self.feature_map.description, draws, key("nu"),
+                         key("features"), key("leaf_size"))
 
     def on_moved(self, ids: Tensor) -> None:
         """Sum the blocks of these candidates again at the next update."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from embtrain.common.errors import UsageError
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.kernels.base import KernelConfig
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 
@@ -28,11 +29,11 @@ class ExponentialMap(FeatureMap):
 
     def __init__(self, config: ExponentialConfig):
         if config.nu is not None and config.temperature is not None:
-            raise UsageError("negatives.nu: nu and temperature set the same quantity (nu = 1/temperature²); set one of "
+            raise UsageError(f"{key('nu')}: nu and temperature set the same quantity (nu = 1/temperature²); set one of "
                              "them")
         self.nu = config.nu if config.temperature is None else config.temperature ** -2
-        nu_text = "nu set by tau" if self.nu is None else f"negatives.nu = {self.nu:g}"
-        self.description = f"{nu_text} and negatives.features = {config.features:,}"
+        nu_text = "nu set by tau" if self.nu is None else f"{key('nu')} = {self.nu:g}"
+        self.description = f"{nu_text} and {key('features')} = {config.features:,}"
 
     def scale(self, tau: float) -> float:
         return (min(tau, MAX_NU) if self.nu is None else self.nu) ** 0.5

@@ -25,6 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.kernels.base import KernelSource
 from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig, ExponentialMap
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
@@ -50,8 +51,8 @@ class PositiveMap(ExponentialMap):
         self.kind, self.width, self.dim = config.kind, config.features, dim
         is_hyperbolic = config.kind == "hyperbolic"
         if is_hyperbolic and config.features % 2:
-            raise UsageError(f"negatives.features: hyperbolic features come in pairs, but {config.features} is odd; "
-                             "set an even number, or negatives.kind: plain")
+            raise UsageError(f"{key('features')}: hyperbolic features come in pairs, but {config.features} is odd; "
+                             f"set an even number, or {key('kind')}: plain")
         n_directions = config.features // (2 if is_hyperbolic else 1)
         self.w = RandomDirections(n_directions, dim, config.directions, random, device)
         self.a = torch.zeros((), dtype=torch.float64, device=device)                           # A

@@ -16,6 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.kernels.base import KernelConfig, KernelSource
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 
@@ -38,7 +39,7 @@ class QuadraticMap(FeatureMap):
         self.i, self.j = torch.triu_indices(dim, dim, device=device)
         self.pair_scale = torch.where(self.i == self.j, 1.0, 2.0).double().sqrt()
         self.width, self.dim = len(self.i) + 1, dim
-        self.description = f"negatives.alpha = {config.alpha:g}"
+        self.description = f"{key('alpha')} = {config.alpha:g}"
 
     @property
     def row_width(self) -> int:

@@ -35,6 +35,7 @@ from embtrain.kernels.core.loader import core
 from embtrain.kernels.sampling import tree_sums as kernel_sums, tree_walk as kernel
 from embtrain.negatives.sampling.inverse_cdf import draw_seed, sample_proportional
 from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, n_bytes, stored_tensors
+from embtrain.negatives.setting_keys import key
 
 MAX_NUMBERS = 4_000_000        # numbers gathered or multiplied at once
 MAX_CACHED_NUMBERS = 1 << 18   # numbers gathered and summed at once, few enough to stay in the cache
@@ -82,12 +83,12 @@ class SumTree:
         limit, limit_text = min((memory * GIB, f"than {memory:g} GiB"), (free, f"than is free ({free / GIB:.2f} GiB)"))
         if required > limit:
             raise ResourceError(
-                f"negatives.max_gib: the sums of {self.n:,} candidates take {rows:,} nodes x {width:,} "
+                f"{key('max_gib')}: the sums of {self.n:,} candidates take {rows:,} nodes x {width:,} "
                 f"numbers x {'4 bytes' if kind == 'float32' else '1 byte'} = {required / GIB:.2f} GiB, more "
-                f"{limit_text}; raise negatives.leaf_size (now {leaf}), negatives.branching (now {fan}) or "
-                f"negatives.max_gib, or "
-                f"lower negatives.features{', or set negatives.sum_dtype: int8' if kind == 'float32' else ''}"
-                f"{', or set negatives.keep_features: false' if keep_features else ''}")
+                f"{limit_text}; raise {key('leaf_size')} (now {leaf}), {key('branching')} (now {fan}) or "
+                f"{key('max_gib')}, or "
+                f"lower {key('features')}" + (f", or set {key('sum_dtype')}: int8" if kind == "float32" else "")
+                + (f", or set {key('keep_features')}: false" if keep_features else ""))
         self.sums = [RowStore(n, width, kind, device) for n in self.nodes]  # S; root first, as in all lists
         self.features = RowStore(self.nodes[-1] * leaf, width, kind, device) if keep_features else None  # π φ(c)
         priors = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64, device="cpu")
