@@ -6,10 +6,10 @@ import math
 import os
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 
 from embtrain.common import shipped
-from embtrain.common.config import Section, absolute_path
+from embtrain.common.config import Section, absolute_path, plain_paths
 
 
 def _with_absolute_paths(names: list[str]) -> list[str]:
@@ -20,7 +20,8 @@ def _with_absolute_paths(names: list[str]) -> list[str]:
 
 
 #: Names of benchmarks of evals/, or absolute paths; duplicates are dropped.
-Benchmarks = Annotated[list[str], AfterValidator(_with_absolute_paths)]
+Benchmarks = Annotated[list[str], AfterValidator(_with_absolute_paths),
+                       PlainSerializer(plain_paths, return_type=list[str])]
 
 
 class EvaluateConfig(Section):

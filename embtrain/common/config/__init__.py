@@ -18,8 +18,11 @@ from embtrain.common.config.tree import (
     dump,
     flatten,
     flatten_values,
+    map_items,
     merge,
+    plain_paths,
 )
 
 __all__ = ["AbsolutePath", "FilePath", "KeyPath", "Layer", "Place", "Section", "absolute_path", "as_sets", "build",
-           "describe_value", "dump", "flatten", "flatten_values", "from_set", "merge", "read_yaml"]
+           "describe_value", "dump", "flatten", "flatten_values", "from_set", "map_items", "merge", "plain_paths",
+           "read_yaml"]

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import yaml
@@ -21,10 +21,9 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    SerializerFunctionWrapHandler,
+    PlainSerializer,
     ValidationError,
     ValidationInfo,
-    field_serializer,
     field_validator,
 )
 
@@ -37,7 +36,7 @@ SMALLEST, LARGEST = 1e-18, 1e18
 
 
 class FilePath(str):
-    """Absolute path of a file or folder in the settings: of all other values, an export keeps the text."""
+    """Absolute path in the settings, of type AbsolutePath: of all other values, an export keeps the text."""
 
     __slots__ = ()
 
@@ -47,16 +46,21 @@ def absolute_path(path: str) -> FilePath:
     return FilePath(os.path.abspath(path))
 
 
-AbsolutePath = Annotated[str, AfterValidator(absolute_path)]  # type of a setting that is a path
-
-
-def _without_marks(value: Any) -> Any:
-    """A value with every FilePath as str, which YAML and other programs can write."""
+def map_items(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A copy of a container of settings with every item and every key changed; another value as it is."""
     if isinstance(value, dict):
-        return {key: _without_marks(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_without_marks, value))
-    return str(value) if isinstance(value, FilePath) else value
+        return {change(key): change(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return type(value)(*map(change, value)) if hasattr(value, "_fields") else type(value)(map(change, value))
+    return value
+
+
+def plain_paths(value: Any) -> Any:
+    """A setting with every FilePath in it as a str, which YAML and other programs can represent."""
+    return str(value) if isinstance(value, FilePath) else map_items(value, plain_paths)
+
+
+AbsolutePath = Annotated[str, AfterValidator(absolute_path), PlainSerializer(plain_paths, return_type=str)]
 
 
 class Section(BaseModel):
@@ -78,10 +82,6 @@ class Section(BaseModel):
             if kinds & {int, float} and bool not in kinds:
                 raise ValueError("should be a number")
         return value
-
-    @field_serializer("*", mode="wrap")
-    def _plain_text(self, value: Any, handler: SerializerFunctionWrapHandler) -> Any:
-        return _without_marks(handler(value))
 
     @field_validator("*", mode="after")
     @classmethod

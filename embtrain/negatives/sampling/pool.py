@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import AfterValidator
+from pydantic import AfterValidator, PlainSerializer
 from torch import Tensor
 
-from embtrain.common.config import Layer, absolute_path, build
+from embtrain.common.config import Layer, absolute_path, build, plain_paths
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
@@ -34,7 +34,8 @@ def _absolute_files(settings: dict[str, Any]) -> dict[str, Any]:
             for key, value in settings.items()}
 
 
-NestedSettings = Annotated[dict[str, Any], AfterValidator(_absolute_files)]
+NestedSettings = Annotated[dict[str, Any], AfterValidator(_absolute_files),
+                           PlainSerializer(plain_paths, return_type=dict[str, Any])]
 
 
 def build_nested(settings: dict[str, Any], part: str, k: int | None, problem: ProblemSpec) -> NegativeSource:

@@ -22,6 +22,7 @@ from embtrain.common import shipped
 from embtrain.common.config import AbsolutePath, Layer, Section, as_sets, build, dump, from_set, merge, read_yaml
 from embtrain.common.config.layers import MAX_BYTES, MAX_PROBLEMS
 from embtrain.common.errors import UsageError
+from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment import tasks
 from embtrain.experiment.tasks import base
 from embtrain.negatives.sampling.pool import NestedSettings
@@ -369,11 +370,20 @@ def test_a_dumped_path_is_plain_text() -> None:
     class Paths(Section):
         file: AbsolutePath
         files: list[AbsolutePath]
+        keys: dict[AbsolutePath, int]
+        distinct: set[AbsolutePath]
         inner: NestedSettings
+        benchmarks: Benchmarks
 
-    dumped = Paths(file="/a", files=["/b"], inner={"file": "/c", "inner": {"file": "/d"}}).model_dump()
+    nested = {"source": "candidates", "file": "/c"}
+    dumped = Paths(file="/a", files=["/b"], keys={"/k": 1}, distinct={"/s"}, inner=nested,
+                   benchmarks=["/x/pairs.tsv"]).model_dump()
     assert yaml.safe_load(yaml.safe_dump(dumped)) == dumped == {
-        "file": "/a", "files": ["/b"], "inner": {"file": "/c", "inner": {"file": "/d"}}}
+        "file": "/a", "files": ["/b"], "keys": {"/k": 1}, "distinct": {"/s"}, "inner": nested,
+        "benchmarks": ["/x/pairs.tsv"]}
+    properties = Paths.model_json_schema(mode="serialization")["properties"]
+    assert [properties[key]["type"] for key in ("file", "files", "keys", "distinct", "inner")] == [
+        "string", "array", "object", "array", "object"]
 
 
 def test_only_differences_are_dumped_on_request(tmp_path: Path) -> None:
