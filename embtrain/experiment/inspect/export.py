@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 import embtrain
 from embtrain.common import shipped
-from embtrain.common.config import FilePath, dump
+from embtrain.common.config import FilePath, dump, map_items
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.output_paths import check_output_file, check_output_folder
 from embtrain.data.catalogue.recipes import load_recipe
@@ -240,14 +240,10 @@ def _without_folders(value: Any, marks_paths: bool = True) -> Any:
         ours = _is_ours(type(value))
         return value.model_copy(update={key: _without_folders(getattr(value, key), ours)
                                         for key in type(value).model_fields})
-    if isinstance(value, list | tuple):
-        return type(value)(_without_folders(item, marks_paths) for item in value)
-    if isinstance(value, dict):
-        ours = marks_paths and ("source" not in value or _is_our_source(value["source"]))
-        return {key: _without_folders(part, ours) for key, part in value.items()}
-    is_path = isinstance(value, FilePath) or (
-        not marks_paths and isinstance(value, str | Path) and os.path.isabs(value))
-    return type(value)(Path(value).name or value) if is_path else value
+    if isinstance(value, FilePath) or (not marks_paths and isinstance(value, str | Path) and os.path.isabs(value)):
+        return type(value)(Path(value).name or value)
+    ours = marks_paths and not (isinstance(value, dict) and "source" in value and not _is_our_source(value["source"]))
+    return map_items(value, lambda item: _without_folders(item, ours))
 
 
 def _is_our_source(name: str) -> bool:

@@ -14,11 +14,11 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, PlainSerializer
+from pydantic import AfterValidator, PlainSerializer, ValidationError
 from torch import Tensor
 
-from embtrain.common.config import Layer, absolute_path, build, plain_paths
-from embtrain.common.errors import UsageError
+from embtrain.common.config import FilePath, Layer, build, map_items, plain_paths
+from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits, grow_source
@@ -27,14 +27,28 @@ from embtrain.negatives.setting_keys import key, nested, section
 MAX_SCORES = 8_000_000  # scores held in memory at once
 
 
-def _absolute_files(settings: dict[str, Any]) -> dict[str, Any]:
-    """Make `file` absolute in nested settings, so that a run can be resumed from any folder."""
-    return {key: _absolute_files(value) if isinstance(value, dict) else
-            absolute_path(value) if key == "file" and isinstance(value, str) else value
-            for key, value in settings.items()}
+def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
+    """Make each path in nested settings absolute, by the types of the source, so that a run can be resumed anywhere.
+
+    Settings that are not valid are kept: `build_nested` reports them.
+    """
+    name = settings.get("source", "unigram")
+    try:
+        config = base.find(name).Config.model_validate(settings) if isinstance(name, str) else None
+    except (EmbtrainError, ValidationError):
+        return settings
+    typed = {info.alias or field: getattr(config, field) for field, info in type(config).model_fields.items()} \
+        if config is not None else {}
+    return {key: typed[key] if _has_path(typed.get(key)) else value for key, value in settings.items()}
 
 
-NestedSettings = Annotated[dict[str, Any], AfterValidator(_absolute_files),
+def _has_path(value: Any) -> bool:
+    found: list[bool] = []
+    map_items(value, lambda item: found.append(_has_path(item)))
+    return isinstance(value, FilePath) or any(found)
+
+
+NestedSettings = Annotated[dict[str, Any], AfterValidator(_with_absolute_paths),
                            PlainSerializer(plain_paths, return_type=dict[str, Any])]
 
 

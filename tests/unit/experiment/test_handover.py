@@ -157,12 +157,16 @@ def test_exported_settings_name_files_without_their_folders(place: Path) -> None
 PLUGIN = """from pathlib import Path
 
 from embtrain.negatives.static.uniform import Uniform
+from embtrain.common.config import AbsolutePath
 from embtrain.negatives.base import NegativesConfig
 
 
 class MineConfig(NegativesConfig):
     words: str = ""
     lists: list[Path] = []
+    tables: dict[str, str] = {}
+    distinct: set[str] = set()
+    stop: AbsolutePath | None = None
 
 
 class Mine(Uniform):
@@ -175,11 +179,15 @@ def test_exported_settings_of_a_plugin_name_files_without_their_folders(place: P
                                                                         ) -> None:
     (place / "mine.py").write_text(PLUGIN)
     monkeypatch.setenv("EMBTRAIN_PLUGINS", str(place / "mine.py"))
-    own = {"source": "mine", "words": str(place / "words.txt"), "lists": [str(place / "a"), "b"]}
+    own = {"source": "mine", "words": str(place / "words.txt"), "lists": [str(place / "a"), "b"],
+           "tables": {str(place / "key"): str(place / "value")}, "distinct": [str(place / "c")], "stop": "stop.txt"}
+    monkeypatch.chdir(place)
     for keys in (own, {"source": "mixture", "inner": own}):
         settings = experiment.resolve("sgns", corpus=str(place / "text"), sets=[f"negatives={json.dumps(keys)}"])
         shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
-        assert str(place) in dump(settings) and str(place) not in dump(shown) and "words.txt" in dump(shown)
+        assert f"stop: {place / 'stop.txt'}" in dump(settings) and str(place) not in dump(shown)
+        for text in ("words: words.txt", "key: value", "stop: stop.txt"):
+            assert text in dump(shown)
 
 
 def test_exported_settings_keep_values_that_are_not_paths(place: Path) -> None:
