@@ -221,15 +221,14 @@ def _sample(path: Path) -> list[str]:
 def _delimiter(sample: Sequence[str]) -> tuple[Delimiter, int]:
     """Return the delimiter, and the number of columns that most lines can have, the smallest of several.
 
-    A delimiter must be between two filled fields of a line: at the end of all lines it may be surplus.
+    Only lines with two filled fields count: at the end of a line a delimiter may be surplus.
     """
     best: tuple[int, Delimiter, int] = (0, "tab", 1)
     for delimiter in SEPARATORS:
-        if not any(sum(map(bool, split_fields(text, delimiter))) > 1 for text in sample):
-            continue
-        times = Counter(n for text in sample for n in column_counts(text, delimiter))
-        n = max(times, key=lambda n: (times[n], -n))
-        if n > 1 and times[n] > best[0]:
+        split = [text for text in sample if sum(map(bool, split_fields(text, delimiter))) > 1]
+        times = Counter(n for text in split for n in column_counts(text, delimiter))
+        n = max(times, key=lambda n: (times[n], -n), default=1)
+        if times[n] > best[0]:
             best = times[n], delimiter, n
     return best[1], best[2]
 

@@ -197,12 +197,20 @@ def test_surplus_tabs_split_no_words_at_blanks() -> None:
 
 @pytest.mark.parametrize(("between", "name"), [(" ", "space"), (",", "comma"), (";", "semicolon")])
 def test_a_delimiter_at_the_end_of_all_lines_separates_no_columns(between: str, name: str) -> None:
-    """Rows that all end in a TAB had one filled column, and the table was refused."""
+    """Rows that all end in a TAB had one filled column, and the table was refused, also with one remark after a TAB."""
     lines = [between.join(row) + "\t" for row in (("king", "queen", "5"), ("man", "woman", "6"))]
-    form = own_benchmarks.detect_layout(lines, Path("x"))
-    assert (form.delimiter, form.columns) == (name, ("word1", "word2", "score"))
+    for more in ([], [between.join(("red", "blue", "3")) + "\tunsure"]):
+        form = own_benchmarks.detect_layout(lines + more, Path("x"))
+        assert (form.delimiter, form.columns) == (name, ("word1", "word2", "score"))
     with pytest.raises(DataError, match="should be two words separated by a TAB"):
         own_benchmarks.detect_layout(["king,", "man,"], Path("x"))
+
+
+@pytest.mark.parametrize("more", [["total"], ["man,woman,6", "total", "end"]])
+def test_lines_of_one_field_do_not_decide_the_layout(more: list[str]) -> None:
+    """One column was the smallest of several frequent numbers of columns, and the table was refused."""
+    form = own_benchmarks.detect_layout(["king,queen,5", *more], Path("x"))
+    assert (form.delimiter, form.columns) == ("comma", ("word1", "word2", "score"))
 
 
 def test_of_several_frequent_numbers_of_columns_the_smallest_is_used() -> None:
