@@ -33,7 +33,10 @@ def is_number(text: str) -> bool:
 
 
 def split_fields(text: str, delimiter: Delimiter) -> list[str]:
-    """Split a line into stripped fields; between commas or semicolons a field may be quoted."""
+    """Split a line into stripped fields; between commas or semicolons a field may be quoted.
+
+    Between blanks, commas and semicolons after a number that ends a line of words are surplus.
+    """
     separator = SEPARATORS[delimiter]
     if separator in (",", ";"):
         try:
@@ -41,7 +44,10 @@ def split_fields(text: str, delimiter: Delimiter) -> list[str]:
                                                                skipinitialspace=True))]
         except csv.Error:
             return []
-    return [field.strip() for field in text.rstrip("\r\n").split(separator)]
+    fields = [field.strip() for field in text.rstrip("\r\n").split(separator)]
+    if separator is None and len(fields) > 2 and is_number(number := fields[-1].rstrip(",;")):
+        fields[-1] = number
+    return fields
 
 
 def split_columns(text: str, delimiter: Delimiter, n: int) -> list[str]:

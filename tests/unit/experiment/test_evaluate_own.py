@@ -206,6 +206,18 @@ def test_a_delimiter_at_the_end_of_all_lines_separates_no_columns(between: str, 
         own_benchmarks.detect_layout(["king,", "man,"], Path("x"))
 
 
+@pytest.mark.parametrize("end", [",", ";", ";;"])
+def test_a_delimiter_at_the_end_of_rows_between_blanks_is_surplus(words: Path, tmp_path: Path, end: str) -> None:
+    """The scores were no numbers with it, and the table was refused."""
+    lines = [f"{a} {b} {score}{end}\n" for a, b, score in GOLD]
+    for rows in (lines, ["word1 word2 score" + end + "\n", *lines]):
+        (tmp_path / "own.csv").write_text("".join(rows))
+        assert experiment.evaluate(words, [str(tmp_path / "own.csv")])[0].value == pytest.approx(rho(words))
+    (tmp_path / "own.csv").write_text("".join([*lines, "man red 3,unsure\n"]))
+    with pytest.raises(DataError, match=r"own.csv:10: score should be a number, got '3,unsure'"):
+        experiment.evaluate(words, [str(tmp_path / "own.csv")])
+
+
 @pytest.mark.parametrize("more", [["total"], ["man,woman,6", "total", "end"]])
 def test_lines_of_one_field_do_not_decide_the_layout(more: list[str]) -> None:
     """One column was the smallest of several frequent numbers of columns, and the table was refused."""
