@@ -32,11 +32,13 @@ from embtrain.data.formats.table_rows import (
     GOLD_NAMES,
     LABELS,
     MAX_COMMENTS,
+    SECTION_MARK,
     SEPARATORS,
     RowFilter,
     RowShape,
     column_counts,
     is_number,
+    is_skipped,
     named_words,
     plain_name,
     split_columns,
@@ -60,8 +62,8 @@ def read_own_recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
     """Read a recipe of the user, and find its gold file.
 
     The gold file is `mirror` of one of the copies, next to the recipe; None if none of them exists. Keys that only
-    document a shipped recipe may be omitted. Raises DataError for an invalid recipe, or a gold file with another
-    sha256.
+    document a shipped recipe may be omitted. Logs a warning of comments and of a header that may be a row. Raises
+    DataError for an invalid recipe, or a gold file with another sha256.
     """
     defaults = Layer(str(path), {"name": path.stem, **_OPTIONAL})
     try:
@@ -74,6 +76,8 @@ def read_own_recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
             if copy.sha256 not in (UNVERIFIED, actual := sha256(gold)):
                 raise DataError(f"{gold}: has the sha256 {actual}, but {path} requires {copy.sha256}; restore the same "
                                 f"file, or set sha256: {UNVERIFIED}")
+            if line := _report_comments(gold, result.kind, result.format).doubtful_header:
+                _log.warning("%s: is read as the header; set format.header: false in %s if it is a row", line, path)
             return result, gold
     return result, None
 
@@ -88,15 +92,16 @@ def recipe_from_table(path: Path) -> EvalRecipe:
         raise DataError(f"{path}: is empty; give lines of two words and a score")
     if any(text.startswith(": ") for text in sample):
         form = GoldFormat(columns=("word1", "word2", "word3", "target"), delimiter="space")
-        _report_comments(path, form)
+        _report_comments(path, "analogy", form)
         return _recipe(path, "analogy", "accuracy", form)
     form = detect_layout(sample, path)
     last = "score" if "score" in form.columns else "label" if "label" in form.columns else None
     if last is None:
         raise DataError(f"{path}: has no column of numbers after two words; give lines of two words and a score, "
                         "separated by TABs, commas, semicolons or spaces")
-    _report_comments(path, form)
-    return _recipe(path, *(("similarity", "spearman") if last == "score" else ("entailment", "accuracy")), form)
+    kind, metric = ("similarity", "spearman") if last == "score" else ("entailment", "accuracy")
+    _report_comments(path, kind, form)
+    return _recipe(path, kind, metric, form)
 
 
 def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], bool] = LABELS.__contains__
@@ -195,13 +200,16 @@ def read_sample(path: Path) -> list[str]:
     return lines
 
 
-def _report_comments(path: Path, form: GoldFormat) -> None:
+def _report_comments(path: Path, kind: str, form: GoldFormat) -> RowFilter:
+    """Log a warning of the comments of a gold file; return the filter that has read all its lines."""
     rows = RowFilter(form)
     for source in sources([path], lambda name: True):
         for number, text in read_nonblank_lines(source, 1 << 16, _HINT):
-            rows.read(text, f"{source.name}:{number}")
+            if not (is_skipped(text, form) or (kind == "analogy" and text.startswith(SECTION_MARK))):
+                rows.read(text, f"{source.name}:{number}")
     for message in rows.comments.warnings():
         _log.warning(message)
+    return rows
 
 
 def _sample(path: Path) -> list[str]:

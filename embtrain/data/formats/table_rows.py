@@ -13,6 +13,7 @@ from embtrain.data.storage.lines import Comments, is_comment
 
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
 LABELS = ("True", "False")
+SECTION_MARK = ":"             # begins the title of a section of analogies
 MAX_COMMENTS = 50              # comments in front of the rows among which the header is searched
 GOLD_NAMES = frozenset((       # names of the column of scores or labels, without case, blanks and punctuation
     "score", "scores", "similarity", "sim", "relatedness", "rating", "ratings", "grade", "grades", "gold", "goldscore",
@@ -30,6 +31,11 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_skipped(text: str, form: GoldFormat) -> bool:
+    """Return whether a line is blank, or begins with the recipe's prefix of comments."""
+    return not text.strip() or (form.comment is not None and text.lstrip().startswith(form.comment))
 
 
 def split_fields(text: str, delimiter: Delimiter) -> list[str]:
@@ -140,12 +146,14 @@ class RowFilter:
 
     A line with a comment mark is a comment in front of the header. After it, or without a header, it is a row if it has
     the shape of one; without a column of numbers or labels, words between blanks are never a row. The header is the
-    first other line, or one of the MAX_COMMENTS comments in front of it (`RowShape.find_header`).
+    first other line, or one of the MAX_COMMENTS comments in front of it (`RowShape.find_header`). A first other line
+    that is the header, but has the shape of a row, is a `doubtful_header`.
     """
 
     def __init__(self, form: GoldFormat, is_label: Callable[[str], bool] = LABELS.__contains__) -> None:
         gold = [i for i, name in enumerate(form.columns) if name in ("score", "label")]
         self.comments = Comments()
+        self.doubtful_header = ""                       # its place and text, if there is one
         self._shape = RowShape(form.delimiter, len(form.columns), gold, lambda text: is_number(text) or is_label(text),
                                form.columns)
         self._needs_header = form.header
@@ -170,4 +178,6 @@ class RowFilter:
         for i, (comment, _) in enumerate(self._above):
             if header is None or i != header[0]:
                 self.comments.add(comment)
+        if header is None and self._shape.is_row(fields):
+            self.doubtful_header = f"{place}: {text.strip()[:60]!r}"
         return fields if header else None

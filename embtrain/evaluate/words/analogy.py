@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import GoldFormat
+from embtrain.data.formats.table_rows import SECTION_MARK
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.statistics.intervals import NO_INTERVAL, Interval, multiplicities, percentile, wilson
@@ -50,7 +51,7 @@ def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
     columns = format.positions("word1", "word2", "word3", "target")
     section_column = format.positions("section")[0] if "section" in format.columns else None
     section, questions = "", []
-    for number, fields, marked in lines(path, format, mark=":"):
+    for number, fields, marked in lines(path, format, mark=SECTION_MARK):
         if marked:
             section = fields[0]
             continue

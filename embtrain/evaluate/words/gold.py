@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from embtrain.common.errors import DataError
 from embtrain.data.catalogue.benchmark import GoldFormat
-from embtrain.data.formats.table_rows import RowFilter
+from embtrain.data.formats.table_rows import RowFilter, is_skipped
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_lines
 
@@ -33,7 +33,7 @@ def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iter
     """The rows of a gold file, and the lines that start with `mark`. DataError names file and line."""
     rows = RowFilter(format)
     for number, text in _texts(Path(path)):
-        if not text.strip() or (format.comment and text.lstrip().startswith(format.comment)):
+        if is_skipped(text, format):
             continue
         if mark is not None and text.startswith(mark):
             yield GoldLine(number, [text[len(mark):].strip()], True)

@@ -293,6 +293,25 @@ def test_a_recipe_with_a_header_has_one_with_or_without_a_comment_mark(
     assert [line.fields for line in gold.lines(tmp_path / "gold.txt", form)] == [x.split() for x in lines[-rows:]]
 
 
+@pytest.mark.parametrize(("head", "warnings"), [
+    (["word1 word2 word3 target"], []),
+    (["capital country capital2 country2"], ["3: 'capital country capital2 country2': is read as the header"]),
+    (["# capital country capital2 country2"], [
+        "3: 1 line begins with a comment mark and a space (`# `, `% `) and is skipped as a comment",
+        "4: 'king queen man woman': is read as the header"])])
+def test_a_header_that_may_be_a_row_gives_a_warning(words: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+                                                    head: list[str], warnings: list[str]) -> None:
+    """The first question was lost in silence behind a header with a comment mark and names of its own."""
+    (tmp_path / "mine.yaml").write_text(
+        "kind: analogy\nmetric: accuracy\ncopies: [{mirror: gold.txt, sha256: unverified}]\n"
+        "format: {columns: [word1, word2, word3, target], delimiter: space, header: true, comment: //}\n")
+    (tmp_path / "gold.txt").write_text("\n".join([": kin", "// by hand", *head, *["king queen man woman"] * 2]))
+    n = by_metric(experiment.evaluate(words, [str(tmp_path / "mine.yaml")]))["accuracy"].n
+    assert n == 1 + ("#" not in head[0])
+    remedy = f"; set format.header: false in {tmp_path / 'mine.yaml'} if it is a row"
+    assert caplog.messages == [f"{tmp_path / 'gold.txt'}:{line}{remedy * ('header' in line)}" for line in warnings]
+
+
 @pytest.mark.parametrize("between", ["\t", " ", ","])
 def test_comments_in_front_of_a_header_are_no_header(words: Path, place: Path, tmp_path: Path, between: str) -> None:
     own, notes = tmp_path / "own.txt", ["# version 2", between.join(["# made", "x", "2024"])]
