@@ -86,13 +86,13 @@ class Scorer:
         return np.array(a, np.int64), np.array(b, np.int64), owners, np.flatnonzero(np.diff(owners, prepend=-1))
 
     def _count_zeros(self, pairs: Sequence[AnyPair]) -> int:
-        """Count the pairs whose score is the cosine of a vector of zeros."""
+        """Count the pairs whose score is the cosine of a vector of zeros, and of no other vectors."""
         a, b, owner, first = self._combine_senses(pairs)
         if not len(owner):
             return 0
         scores, is_zero = self._entails(a, b), self.vectors.are_zeros(np.stack([a, b])).any(0)
-        best_of_zeros = np.maximum.reduceat(np.where(is_zero, scores, -np.inf), first)
-        return int((best_of_zeros == np.maximum.reduceat(scores, first)).sum())
+        best_of_others = np.maximum.reduceat(np.where(is_zero, -np.inf, scores), first)
+        return int((best_of_others < np.maximum.reduceat(scores, first)).sum())
 
     def _entails(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
         table, scores = self.vectors.table, []
