@@ -14,7 +14,6 @@ from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.run import Run, fit
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import require_trained
-from embtrain.experiment.tasks.base import read_identity
 from embtrain.train.state.signals import protect_caller
 
 FIXED_KEYS = ("corpus", "train.parent", "train.start", "strategy")
@@ -50,18 +49,8 @@ def continued_settings(parent: Path, corpus: str | Path, sets: Sequence[str] = (
     defaults = [f"train.seed={earlier.train.seed + 1 if seed is None else seed}"]
     if threads is not None:
         defaults.append(f"train.threads={threads}")
-    if (tokenizer := _tokenizer(parent, earlier)) is not None:
-        defaults.append(f"text.tokenizer={tokenizer}")
     settings = run_settings.from_run(parent, [*defaults, *sets])
     name = os.fspath(corpus)
     is_path = name not in shipped.names("corpora") and os.path.exists(name)
     train = settings.train.model_copy(update={"parent": str(parent.resolve()), "start": None})
     return settings.model_copy(update={"train": train, "corpus": os.path.abspath(name) if is_path else name})
-
-
-def _tokenizer(parent: Path, earlier: Settings) -> str | None:
-    """The tokenizer that a recipe chose for the earlier text; None if the settings name it, or the files decide."""
-    if getattr(earlier.data, "tokenizer", None) != "auto":
-        return None
-    tokenizer = (read_identity(parent).get("settings") or {}).get("tokenizer")
-    return None if tokenizer in (None, "auto") else str(tokenizer)

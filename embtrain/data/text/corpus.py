@@ -144,7 +144,8 @@ def arrange(settings: dict[str, Any], read_encoded: Callable[[], Encoded], confi
     counts: dict[str, int] = {n: encoded.facts[n] for n in ("documents", "tokens", "types", "phrases")
                               if n in encoded.facts}
     counts |= {"words": len(encoded.words), "kept": len(encoded.ids)}
-    identity = {"name": name, "sha256": content, "settings": arranging, "files": files, "counts": counts}
+    identity = {"name": name, "sha256": content, "settings": arranging, "files": files, "counts": counts,
+                **({"splitting": encoded.facts["splitting"]} if "splitting" in encoded.facts else {})}
     vocabulary = Vocabulary(encoded.words, encoded.counts, encoded.facts["total"])
     return Corpus(encoded.ids, encoded.sequence, encoded.document, vocabulary, identity,
                   (encoded.facts["first_valid"], encoded.facts["first_test"]))

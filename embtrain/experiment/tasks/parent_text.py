@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.storage import stored_corpus
 from embtrain.data.text.corpus import TextConfig
+from embtrain.data.text.tokenize import Tokenizer
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.experiment.tasks.base import read_identity
 
+TOKENIZERS = frozenset(get_args(Tokenizer)) - {"auto"}
 READING_KEYS = ("lower", "token_min", "token_max", "tokenizer", "phrases")  # they decide which words a text has
 PHRASE_KEYS = ("phrase_min_count", "phrase_threshold")                      # so do these, if phrases are joined
 
@@ -27,7 +29,7 @@ class ParentText:
     vocabulary: Vocabulary
     target_counts: np.ndarray   # (V,) float64  expected occurrences as a target in an epoch, after subsampling
     raw_counts: np.ndarray      # (V,) float64
-    reading: dict[str, Any]     # settings by which the text was read
+    reading: dict[str, Any]     # settings by which the text was read, with the tokenizer that `auto` selected
 
     def spread(self, counts: np.ndarray, words: Sequence[str]) -> np.ndarray:
         """Counts (V,) of this text in the order of more words, (V',) float64; 0 for the others."""
@@ -35,18 +37,22 @@ class ParentText:
         rows = np.array([index.get(word, -1) for word in words], np.int64)
         return np.where(rows >= 0, counts[rows], 0.0)
 
-    def check_reading(self, config: TextConfig, tokenizer_is_auto: bool) -> None:
-        """Raise UsageError if a further text would be split into words by other rules.
+    def continued_reading(self, config: TextConfig, tokenizer_is_auto: bool) -> TextConfig:
+        """Return the settings of a further text: with the tokenizer of this one, if the user names none.
 
-        tokenizer_is_auto: whether the user left the choice of `config.tokenizer` to embtrain.
+        tokenizer_is_auto: whether the user left the choice of `config.tokenizer` to embtrain. Raises UsageError if
+        other settings split it into words by other rules.
         """
         reading = {"phrases": 0, **self.reading}   # a text without phrases has none of their keys
+        if tokenizer_is_auto and reading.get("tokenizer") in TOKENIZERS:
+            config = config.model_copy(update={"tokenizer": reading["tokenizer"]})
         for key in (*READING_KEYS, *(PHRASE_KEYS if config.phrases else ())):
             value, earlier = getattr(config, key), reading.get(key)
             both_auto = key == "tokenizer" and tokenizer_is_auto and earlier == "auto"
             if value != earlier and not both_auto:
                 raise UsageError(f"text.{key}: {value!r}: the text of {self.folder} was read with {earlier!r}, which "
                                  f"gives other words; set text.{key}={earlier}")
+        return config
 
 
 def read(folder: Path) -> ParentText:
@@ -55,11 +61,26 @@ def read(folder: Path) -> ParentText:
         raise DataError(f"train.parent: {folder}: folder not found; restore the run that this one continues")
     vocabulary, arrays = Vocabulary.read(folder / "vocabulary.txt"), stored_corpus.read(folder) or {}
     counts, raw_counts = arrays.get("counts"), arrays.get("raw_counts")
-    reading = read_identity(folder).get("settings")
+    identity = read_identity(folder)
+    reading = identity.get("settings")
     if counts is None or raw_counts is None or not counts.shape == raw_counts.shape == (len(vocabulary),):
         raise DataError(f"{folder / stored_corpus.FILE}: has no counts of the {len(vocabulary):,} words of "
                         "vocabulary.txt; restore the file that training wrote")
     if not isinstance(reading, dict):
         raise DataError(f"{folder / 'identity.json'}: does not contain corpus.settings; restore the file that training "
                         "wrote")
-    return ParentText(folder, vocabulary, counts, raw_counts, reading)
+    tokenizer = _tokenizer(identity) or reading.get("tokenizer")
+    return ParentText(folder, vocabulary, counts, raw_counts, {**reading, "tokenizer": tokenizer})
+
+
+def _tokenizer(identity: Mapping[str, Any]) -> str | None:
+    """Return the tokenizer that split a text, also where `auto` selected it. identity: of the corpus.
+
+    None if several tokenizers split it, if its subwords were joined, which only `auto` does, or if it is not known.
+    """
+    match identity:
+        case {"settings": {"tokenizer": str(name)}} if name != "auto":
+            return name
+        case {"splitting": {"tokenizers": [str(name)], "subwords": None}}:
+            return name
+    return None

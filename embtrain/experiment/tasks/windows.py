@@ -94,9 +94,8 @@ class WindowsTask(Task):
     @classmethod
     def load_corpus(cls, settings: Settings, parent: ParentText | None = None) -> Corpus:
         text = find_text(settings, TextConfig)
-        if parent is not None:
-            parent.check_reading(text.config, text.is_auto)
-        return text_corpus.load(text.where, text.reader, text.config, fetch.cache_folder() / "text",
+        config = text.config if parent is None else parent.continued_reading(text.config, text.is_auto)
+        return text_corpus.load(text.where, text.reader, config, fetch.cache_folder() / "text",
                                 corpus_name(settings), text.parts, parts_by_name=text.is_own,
                                 earlier=None if parent is None else parent.vocabulary)
 

@@ -22,7 +22,7 @@ from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import vectors as vector_files
 from embtrain.experiment import Run
 from embtrain.experiment.continuation import continue_run, continued_settings
-from embtrain.experiment.run import stored
+from embtrain.experiment.run import settings as run_settings, stored
 from embtrain.negatives.adversarial.ace import Ace
 from embtrain.negatives.static.unigram import Unigram
 from embtrain.train.state import checkpoint
@@ -284,7 +284,7 @@ def test_other_counts_of_the_parent_are_refused(place: Path, parents: Any, tmp_p
 @pytest.mark.parametrize(("corpus", "sets", "kind", "message"), [
     ("new", ["text.lower=false"], UsageError, "text.lower: False: .*was read with True.*set text.lower=True"),
     ("new", ["text.phrases=1"], UsageError, "text.phrases: 1: .*was read with 0.*set text.phrases=0"),
-    ("new", ["text.tokenizer=whitespace"], UsageError, "text.tokenizer: 'whitespace'.*set text.tokenizer=auto"),
+    ("new", ["text.tokenizer=whitespace"], UsageError, "text.tokenizer: 'whitespace'.*set text.tokenizer=words"),
     ("new", ["model.dim=7"], UsageError, "model.dim: is 7, but 6 in .*parent"),
     ("new", ["evaluate.vectors=sum"], UsageError, "evaluate.vectors: is sum, but input in .*parent"),
     ("new", ["train.parent=x"], UsageError, "--set train.parent=x: is set by the command"),
@@ -297,6 +297,26 @@ def test_a_mistake_is_one_line_and_leaves_no_run(place: Path, parents: Any, tmp_
     with pytest.raises(kind, match=message) as found:
         continue_run(parents(), place / corpus, sets=sets, out=tmp_path / "run", threads=1)
     assert "\n" not in str(found.value) and len(found.value.args) == 1 and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("splitting", "tokenizer"), [
+    ({"tokenizers": ["words"], "subwords": None}, "words"), (None, "auto"),
+    ({"tokenizers": ["wiki", "words"], "subwords": None}, "auto"),
+    ({"tokenizers": ["words"], "subwords": "@@"}, "auto")])
+def test_the_tokenizer_that_split_all_of_a_text_splits_a_further_one(parents: Any, tmp_path: Path, splitting: Any,
+                                                                     tokenizer: str) -> None:
+    """Marks like <unk> select whitespace, so that the words of the new text were others."""
+    (tmp_path / "marks.txt").write_text("<unk> bal neu-zeit\n" * 40)
+    parent = shutil.copytree(parents(), tmp_path / "parent")
+    identity = read_json(parent / "identity.json")
+    assert identity["corpus"]["splitting"] == {"tokenizers": ["words"], "subwords": None}
+    identity["corpus"]["splitting"] = splitting
+    (parent / "identity.json").write_text(json.dumps(identity))
+    run = continue_run(parent, tmp_path / "marks.txt", out=tmp_path / "run", threads=1)
+    new = {*Vocabulary.read(run.folder / "vocabulary.txt").words} - {*Vocabulary.read(parent / "vocabulary.txt").words}
+    assert new == ({"unk", "neu", "zeit"} if tokenizer == "words" else {"<unk>", "neu-zeit"})
+    assert read_json(run.folder / "identity.json")["corpus"]["settings"]["tokenizer"] == tokenizer
+    assert run.settings.data == run_settings.from_run(parent).data
 
 
 def test_phrases_of_the_parent_cannot_change(place: Path, tmp_path: Path) -> None:
