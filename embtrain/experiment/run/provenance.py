@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
 import platform
 import subprocess
@@ -20,6 +21,8 @@ from embtrain.common.config.layers import printable
 from embtrain.common.files import read_json
 from embtrain.experiment.run.components import Components
 from embtrain.kernels.core import loader
+
+_log = logging.getLogger("embtrain")
 
 
 def describe_run(parts: Components, threads: int) -> dict[str, Any]:
@@ -53,6 +56,12 @@ def code_difference(folder: Path) -> str:
                     for name, sha256 in (plugins.items() if isinstance(plugins, dict) else ())
                     if (name, sha256) not in present]
     return "; ".join(differences)
+
+
+def warn_of_other_code(folder: Path) -> None:
+    """Warn if another version of the code started the run."""
+    if code_change := code_difference(folder):
+        _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, code_change)
 
 
 def plugin_hashes(parts: Components) -> dict[str, str]:

@@ -219,7 +219,6 @@ def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
         raise DataError(f"{folder}: has not been trained yet; {files.resume_command(folder)}")
     settings, parts = reopen(folder, settings)
     stored.restore(folder, settings, parts)
-    trainers.warn_of_other_code(folder)
     with tempfile.TemporaryDirectory() as scratch:
         return parts.task.score_run(parts, Path(scratch), {})
 

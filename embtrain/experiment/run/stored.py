@@ -24,7 +24,7 @@ from embtrain.data.storage import stored_corpus
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import folders
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.experiment.run import components, settings as run_settings
+from embtrain.experiment.run import components, provenance, settings as run_settings
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus, check_settings, require_trained
@@ -137,11 +137,12 @@ def load_state(folder: Path, settings: Settings) -> dict[str, Any]:
 
 
 def restore(folder: Path, settings: Settings, parts: Components) -> str:
-    """Load the parameters of a run from its last checkpoint, or from its best one, and warn if it is not finished.
+    """Load the parameters of a run from its last checkpoint, or from its best one.
 
-    Returns the progress of an unfinished run; else an empty string. DataError if the state does not match, or if it is
-    that before the first step.
+    Warns if other code trained the run, or if it is not finished. Returns the progress of an unfinished run; else an
+    empty string. DataError if the state does not match, or if it is that before the first step.
     """
+    provenance.warn_of_other_code(folder)
     state = load_state(folder, settings)
     try:
         parts.model.load_state_dict(state["model"])

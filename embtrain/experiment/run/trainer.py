@@ -118,13 +118,7 @@ def load_newest(folder: Path, trainer: Trainer) -> None:
             raise
         raise DataError(f"{folder}: its checkpoint does not fit this version: {code_change}; resume with that version, "
                         "or train again with another --out") from error
-    warn_of_other_code(folder)
-
-
-def warn_of_other_code(folder: Path) -> None:
-    """Warn if another version of the code started the run."""
-    if code_change := provenance.code_difference(folder):
-        _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, code_change)
+    provenance.warn_of_other_code(folder)
 
 
 def load_best(folder: Path, settings: Settings, trainer: Trainer) -> None:
