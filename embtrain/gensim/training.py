@@ -68,9 +68,13 @@ class Epoch:
 
 
 class EpochTrainer(Trainer):
-    """The training loop in memory: it sums the loss, writes no checkpoints and leaves signals to the program."""
+    """The training loop in memory: it sums the loss, writes no checkpoints and leaves signals to the program.
+
+    It calls `evaluate` after each epoch, also if subsampling has left no word of it.
+    """
 
     loss_sum = 0.0
+    n_evaluated = 0  # epochs
 
     def run(self) -> Position:
         with Progress("training", unit="blocks") as counter:
@@ -81,6 +85,13 @@ class EpochTrainer(Trainer):
         result = super().run_step(block, keep_costs)
         self.loss_sum += float(result.loss) * len(block.target)
         return result
+
+    def _is_evaluation_due(self) -> bool:
+        return self.position.epoch > self.n_evaluated
+
+    def _scores(self, stop: Stop) -> dict[str, float]:
+        self.n_evaluated = self.position.epoch
+        return super()._scores(stop)
 
     def save(self, subfolder: str = "checkpoints") -> None:
         """Do nothing: the model is in memory."""

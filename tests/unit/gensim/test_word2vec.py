@@ -348,6 +348,18 @@ def test_a_text_without_pairs_changes_nothing(caplog: pytest.LogCaptureFixture) 
     assert "nothing is trained; give more text" in caplog.text
 
 
+def test_an_epoch_that_subsampling_empties_ends_like_the_others() -> None:
+    """A word is kept with p = 0.42, so that an epoch has none of its 6 words with p = 0.04; here the last one."""
+    recorder, models = Recorder(), [Word2Vec(**SMALL | {"sample": 0.05, "seed": 3}) for _ in range(2)]
+    for model, callbacks in zip(models, ([recorder], []), strict=True):
+        model.build_vocab([["a0", "b0"]] * 100)
+        before = model.wv.vectors.copy()
+        model.train([["a0", "b0"]] * 3, total_examples=3, epochs=12, callbacks=callbacks)
+        assert model.train_count == 1 and not np.array_equal(model.wv.vectors, before)
+    assert recorder.calls == ["train begin", *["begin", "end"] * 12, "train end"]
+    assert np.array_equal(*recorder.vectors[-2:]) and np.array_equal(models[0].wv.vectors, models[1].wv.vectors)
+
+
 def test_workers_are_threads_and_the_program_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     from embtrain.gensim import arguments
 
