@@ -516,6 +516,16 @@ def test_new_words_need_memory_for_one_more_copy_of_both_tables() -> None:
     assert peak < 2.2 * model.syn1neg.nbytes
 
 
+@looped("kind", [tuple, np.array])
+def test_an_error_of_build_vocab_is_reported_with_words_in_a_sequence_of_the_user(kind: Any) -> None:
+    model = Word2Vec(topics(), **SMALL)
+    model.wv.index_to_key = words = kind(model.wv.index_to_key)
+    index = model.wv.key_to_index.copy()
+    with pytest.raises(ZeroDivisionError):
+        model.build_vocab([["new"]], trim_rule=lambda *_: 1 // 0)
+    assert model.wv.index_to_key is words and model.wv.key_to_index == index
+
+
 def test_words_of_a_model_without_an_output_table_get_rows_from_an_update() -> None:
     model = Word2Vec(**{**SMALL, "negative": 0})
     model.build_vocab(topics())
