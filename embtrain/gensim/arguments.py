@@ -85,9 +85,9 @@ def read_strategy(negatives: str | os.PathLike | Layer) -> str | Layer:
     """Return the name of a strategy, or the content of a YAML file. Raises ArgumentError or ArgumentTypeError."""
     if isinstance(negatives, Layer):
         return negatives
-    if not isinstance(negatives, (str, os.PathLike)):
+    if not isinstance(negatives, (str, os.PathLike)) or not isinstance(name := os.fspath(negatives), str):
         raise ArgumentTypeError(_wrong_type("negatives", negatives, "the name of a strategy, or the path of its YAML"))
-    is_file = (name := os.fspath(negatives)).endswith(shipped.RECIPE_SUFFIXES)
+    is_file = name.endswith(shipped.RECIPE_SUFFIXES)
     try:
         if is_file:
             return read_yaml(name, name)

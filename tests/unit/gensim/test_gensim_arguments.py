@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,19 @@ def test_an_argument_that_is_not_an_integer_is_one_line_with_its_name(name: str,
     with pytest.raises(ArgumentTypeError) as caught:
         kind(SENTENCES, **SMALL | {name: value})
     assert str(caught.value).startswith(f"{name}=") and "\n" not in str(caught.value)
+
+
+class BytesPath(os.PathLike[bytes]):
+    def __fspath__(self) -> bytes:
+        return b"own.yaml"
+
+
+@looped("value", [5, None, b"ace", BytesPath()])
+def test_a_strategy_that_is_neither_a_name_nor_a_path_is_one_line(value: Any) -> None:
+    model = Word2Vec(**SMALL)
+    for call in (lambda: Word2Vec(**SMALL, negatives=value), lambda: setattr(model, "negatives", value)):
+        with pytest.raises(ArgumentTypeError, match=r"^negatives=.*: should be the name of a strategy, or the path"):
+            call()
 
 
 @looped("value", ["1", [], [1], np.array([1, 2]), np.array([[1], [2]])])
