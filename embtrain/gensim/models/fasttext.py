@@ -73,6 +73,11 @@ class FastText(Word2Vec, GensimFastText):
             _check_ngrams(word)
         return report
 
+    def reset_from(self, other_model: Word2Vec) -> None:
+        """Raise ArgumentError: gensim's code replaces `wv` with KeyedVectors, which have no n-grams."""
+        raise ArgumentError("reset_from: is not implemented for FastText; call build_vocab, or build_vocab_from_freq "
+                            "with the counts of the other model")
+
     def _tables(self) -> dict[str, int]:
         return {"vectors_vocab": len(self.wv), "vectors_ngrams": self.wv.bucket}
 

@@ -240,14 +240,19 @@ class Word2Vec(GensimWord2Vec):
     def _check_tables(self) -> None:
         """Make the tables float32 arrays that can be written. ArgumentError for locked vectors and wrong shapes."""
         for name in self._tables():
-            if (np.asarray(getattr(self.wv, f"{name}_lockf")) != 1).any():
+            if (np.asarray(getattr(self.wv, f"{name}_lockf", 1)) != 1).any():  # missing after reset_from
                 raise ArgumentError(f"wv.{name}_lockf: locked vectors are not implemented; set every entry to 1")
         self._check_shapes()
         for owner, name in [*((self.wv, name) for name in self._tables()), (self, "syn1neg")]:
             setattr(owner, name, np.require(getattr(owner, name), np.float32, ["C", "W"]))
 
+    def init_weights(self) -> None:
+        """Initialize the tables, in build_vocab and reset_from; the state of the source is of the old vocabulary."""
+        super().init_weights()
+        self._learned = None
+
     def prepare_weights(self, update: bool = False) -> None:
-        """Initialize the tables, or the rows that words lack; the state of the source is of the old vocabulary."""
+        """Initialize the tables, or with `update` the rows that words lack. The source starts again."""
         if update and not hasattr(self, "syn1neg"):  # after build_vocab with negative=0
             self.syn1neg: Any = np.zeros((0, self.vector_size), np.float32)
         n_rows = len(self.syn1neg) if update else 0

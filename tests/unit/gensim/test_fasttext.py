@@ -186,6 +186,14 @@ def test_new_words_are_added() -> None:
     assert model.wv.vectors_vocab.shape == model.syn1neg.shape == (11, 8)
 
 
+def test_a_model_with_ngrams_is_not_reset() -> None:
+    model, other = FastText(topics(), **SMALL), Word2Vec(topics(), min_count=1)
+    before = model.wv["warming"].copy()
+    with pytest.raises(UsageError, match=r"^reset_from: is not implemented for FastText; call build_vocab, or "):
+        model.reset_from(other)
+    assert np.array_equal(model.wv["warming"], before)
+
+
 # --- arguments ------------------------------------------------------------------------------------------------------
 
 @looped("keys, message", [

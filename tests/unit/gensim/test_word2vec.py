@@ -317,6 +317,19 @@ def test_a_learning_source_keeps_what_it_learned_until_the_vocabulary_changes(mo
     assert len(loads) == 1
 
 
+def test_a_model_that_was_reset_trains_on_the_vocabulary_of_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    texts = [[f"c{word}" for word in line] for line in topics()]
+    model, other = Word2Vec(texts, **SMALL, negatives="ace"), Word2Vec(topics(), **SMALL, negatives="ace")
+    fresh = Word2Vec(**SMALL, negatives="ace")
+    fresh.build_vocab(topics())
+    model.reset_from(other)
+    model.train_count = 0  # the same draws as those of the first call
+    for each in (model, fresh):
+        each.train(topics(), total_examples=300, epochs=1)
+    assert model.wv.index_to_key == other.wv.index_to_key and "the state of" not in caplog.text
+    assert np.array_equal(model.wv.vectors, fresh.wv.vectors) and np.array_equal(model.syn1neg, fresh.syn1neg)
+
+
 def test_new_words_are_added() -> None:
     model = Word2Vec(topics(), **SMALL)
     before, words = model.wv.vectors.copy(), list(model.wv.index_to_key)
