@@ -29,6 +29,7 @@ KEYS = {"vector_size": "model.dim", "window": "text.window", "shrink_windows": "
         "negative": "negatives.k", "ns_exponent": "negatives.exponent"}
 SUBWORD_KEYS = {"min_n": "model.subword.min_n", "max_n": "model.subword.max_n", "bucket": "model.subword.buckets"}
 CALL_KEYS = {"start_alpha": "train.lr", "end_alpha": "train.min_lr"}
+STRATEGY_ARGUMENTS = ("negative", "ns_exponent")  # None: the strategy's own value, which a key of `sets` may change
 MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
 _NUMBERS = int, float, np.integer, np.floating, np.bool_
@@ -49,8 +50,7 @@ _RUN_KEYS = {f"train.{name}" for name in (
 def checked_sets(sets: Sets | None, given: Mapping[str, Any]) -> list[str]:
     """Return `sets` as KEY=VALUE texts. ArgumentError for a key that an argument sets, or that has no effect.
 
-    given: arguments by name. negatives.k and negatives.exponent are accepted if their arguments are unset. Unknown keys
-    pass.
+    given: STRATEGY_ARGUMENTS by name; the keys of those that are None are accepted. Unknown keys pass.
     """
     try:
         lines = sets_argument(sets)
@@ -63,7 +63,11 @@ def checked_sets(sets: Sets | None, given: Mapping[str, Any]) -> list[str]:
             continue
         for key in _dotted_keys(tree):
             name, (section, *rest) = _ARGUMENTS.get(key), key.split(".")
-            if name and (name not in ("negative", "ns_exponent") or given[name] is not None):
+            if name in STRATEGY_ARGUMENTS:
+                if given[name] is not None:
+                    raise ArgumentError(f"sets: {key}: is the key of {name}, which is set; remove the key, or set "
+                                        f"{name}=None")
+            elif name:
                 raise ArgumentError(f"sets: {key}: is the key of an argument; set {name} instead")
             if section == "text" and rest and rest[0] in TextConfig.model_fields and key not in _USED_TEXT_KEYS:
                 raise ArgumentError(f"sets: {key}: has no effect, because sentences are lists of words, all of which "
@@ -139,7 +143,7 @@ def _resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets
 def set_by_user(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that replace values of the strategy. gensim refuses negative=0 when it trains."""
     is_zero = isinstance(given["negative"], _NUMBERS) and given["negative"] == 0
-    names = ["ns_exponent"] if is_zero else ["negative", "ns_exponent"]
+    names = STRATEGY_ARGUMENTS[1:] if is_zero else STRATEGY_ARGUMENTS
     return {name: given[name] for name in names if given[name] is not None}
 
 

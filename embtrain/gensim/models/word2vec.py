@@ -17,17 +17,16 @@ import numpy as np
 from gensim.models import Word2Vec as GensimWord2Vec
 from gensim.models.word2vec import LineSentence, PathLineSentences, Text8Corpus
 
-from embtrain.common.config import Layer
 from embtrain.common.errors import DataError
 from embtrain.common.files import temporary_folder
 from embtrain.data.storage.folders import cache_folder
 from embtrain.experiment import Settings
 from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments, saved, sentences as texts, training
+from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
-from embtrain.gensim.unset import StrategyValue
 from embtrain.gensim.vectors import add_words, check_shapes
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
@@ -62,6 +61,7 @@ class Word2Vec(GensimWord2Vec):
     alpha: float
     min_alpha: float
     train_count: int
+    negatives, sets = StrategyName(), CheckedSets()
     negative, ns_exponent = StrategyValue(), StrategyValue()
 
     def __init__(self, sentences: Sentences | None = None, corpus_file: str | None = None, vector_size: int = 100,
@@ -99,15 +99,6 @@ class Word2Vec(GensimWord2Vec):
             **arguments.set_by_user(given)}, self.sets, 1, 1)
         return {**{name: given[name] for name in _SHARED}, "hs": 0, "ns_exponent": given["ns_exponent"],
                 "negative": given["negative"] or 0}
-
-    @property
-    def negatives(self) -> str:
-        """The strategy: its name, or the path of its YAML, which is read when it is set."""
-        return self._strategy.name if isinstance(self._strategy, Layer) else self._strategy
-
-    @negatives.setter
-    def negatives(self, strategy: str | os.PathLike | Layer) -> None:
-        self._strategy = arguments.read_strategy(strategy)
 
     # -- vocabulary -----------------------------------------------------------------------------------------------
 
@@ -206,7 +197,7 @@ class Word2Vec(GensimWord2Vec):
             "sample": arguments.sample_threshold(self.sample, total), rates[0]: self.alpha, rates[1]: self.min_alpha,
             "epochs": self.epochs, **self._subwords, **arguments.set_by_user(vars(self))}
         exponent = values.pop("ns_exponent", None)
-        run = (self.sets, arguments.call_seed(self.seed, self.train_count),
+        run = (arguments.checked_sets(self.sets, vars(self)), arguments.call_seed(self.seed, self.train_count),
                arguments.n_threads(self.workers, self.batch_words, n_words))
         settings = arguments.resolve(self._strategy, self.sg, values, *run)
         if exponent is None or getattr(settings.negatives, "exponent", exponent) == exponent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,14 @@ def test_attributes_that_were_changed_after_construction_are_saved(tmp_path: Pat
     ({"loss.name": "[nce"}, "sets: loss.name=[nce: "),
 ])
 def test_a_key_that_an_argument_sets_or_without_effect_is_one_line(sets: dict[str, Any], message: str) -> None:
-    for kind in (Word2Vec, FastText):
+    def assign() -> None:
+        model = Word2Vec(**SMALL)
+        model.sets = sets
+        _ = model.negative
+
+    for call in (assign, *(lambda kind=kind: kind(SENTENCES, **SMALL, sets=sets) for kind in (Word2Vec, FastText))):
         with pytest.raises(ValueError) as caught:
-            kind(SENTENCES, **SMALL, sets=sets)
+            call()
         assert isinstance(caught.value, UsageError)
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
@@ -122,8 +128,12 @@ def test_sets_are_a_mapping_or_texts(tmp_path: Path) -> None:
         for other in (same, kind.load(tmp_path / "model")):
             assert np.array_equal(other.wv.vectors, model.wv.vectors) and other.sets == model.sets
         for sets in ("negatives.share_draws_by=window", 5, [("loss.name", "nce")]):
-            with pytest.raises(ArgumentError, match=r"^sets: .*: should be a mapping like \{.*, or a list of texts"):
-                kind(SENTENCES, **SMALL, sets=sets)  # type: ignore[arg-type]
+            for call in (partial(kind, **SMALL, sets=sets), partial(setattr, model, "sets", sets)):
+                with pytest.raises(ArgumentError, match=r"^sets: .*: should be a mapping like \{.*, or a list of text"):
+                    call()
+        for sets in ({"negatives.k": 9}, ["negatives.k=9"], None):
+            model.sets = sets
+            assert (model.sets, model.negative) == ((["negatives.k=9"], 9) if sets else ([], 5))
         with pytest.raises(ArgumentError, match=r"^loss\.name: \{1\}: should be a number, a word, "):
             kind(SENTENCES, **SMALL, sets={"loss.name": {1}})
 
@@ -134,8 +144,22 @@ def test_the_number_and_the_exponent_of_negatives_are_keys_while_their_arguments
     same = Word2Vec(SENTENCES, **SMALL, negative=3, ns_exponent=0.5)
     assert (model.negative, model.ns_exponent) == (3, 0.5) and np.array_equal(model.wv.vectors, same.wv.vectors)
     for argument in ("negative", "ns_exponent"):
-        with pytest.raises(UsageError, match=f"is the key of an argument; set {argument} instead"):
+        with pytest.raises(UsageError, match=f"is the key of {argument}, which is set; remove the key, or set "):
             Word2Vec(**{**SMALL, argument: 1}, sets=sets)
+
+
+@looped("name, key", [("negative", "negatives.k"), ("ns_exponent", "negatives.exponent")])
+def test_an_assigned_number_and_a_key_of_sets_for_the_same_are_refused_until_one_is_removed(name: str, key: str
+                                                                                            ) -> None:
+    for is_sets_first in (False, True):
+        model = Word2Vec(SENTENCES, **SMALL)
+        for attribute in ("sets", name) if is_sets_first else (name, "sets"):
+            setattr(model, attribute, {key: 2} if attribute == "sets" else 3)
+        with pytest.raises(ArgumentError, match=rf"^sets: {key}: is the key of {name}, which is set; remove the key, "):
+            model.train(SENTENCES, total_examples=40, epochs=1)
+        setattr(model, *(("sets", None) if is_sets_first else (name, None)))
+        model.train(SENTENCES, total_examples=40, epochs=1)
+        assert getattr(model, name) == (3 if is_sets_first else 2)
 
 
 def test_ns_exponent_is_an_argument_of_the_current_strategy() -> None:

@@ -1,16 +1,45 @@
-"""Attributes of a model that have the strategy's value while they are unset: `negative` and `ns_exponent`."""
+"""Attributes of a model that are checked when they are set: `negatives`, `sets`, `negative` and `ns_exponent`.
+
+`negatives`, `sets`, `sg`, `negative` and `ns_exponent` may change in any order: which of them fit each other is checked
+when they are used.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from embtrain.common.config import Layer
+from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments
+
+
+class StrategyName:
+    """The strategy: its name, or the path of its YAML, which is read when it is set."""
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        if model is None:
+            return self
+        return model._strategy.name if isinstance(model._strategy, Layer) else model._strategy
+
+    def __set__(self, model: Any, strategy: str | os.PathLike | Layer) -> None:
+        model._strategy = arguments.read_strategy(strategy)
+
+
+class CheckedSets:
+    """Further configuration keys as KEY=VALUE texts; a mapping or None may be set too."""
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        return self if model is None else vars(model)["sets"]
+
+    def __set__(self, model: Any, sets: Sets | None) -> None:
+        vars(model)["sets"] = arguments.checked_sets(sets, dict.fromkeys(arguments.STRATEGY_ARGUMENTS))
 
 
 class StrategyValue:
     """The user's value; if it is None, the value that the current strategy and `sets` result in.
 
-    That value is resolved when it is read, so that `negatives`, `sets` and `sg` may change in any order.
+    That value is resolved when it is read.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
