@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,13 @@ STRATEGY_ARGUMENTS = ("negative", "ns_exponent")  # None: the strategy's own val
 MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
 _NUMBERS = int, float, np.integer, np.floating, np.bool_
+_INTEGER, _INTEGER_OR_NONE = (Integral, "an integer"), ((Integral, NoneType), "an integer or None")
+_NUMBER_OR_NONE = (*_NUMBERS, NoneType), "a number or None"
+# Types of arguments that gensim's code uses, or that `resolve` does not check.
+_TYPES: dict[str, tuple[Any, str]] = {
+    "vector_size": _INTEGER, "epochs": _INTEGER, "min_count": (_NUMBERS, "a number"), "max_vocab_size": _NUMBER_OR_NONE,
+    "max_final_vocab": _INTEGER_OR_NONE, "seed": _INTEGER_OR_NONE, "null_word": _NUMBER_OR_NONE,
+    "sorted_vocab": _NUMBER_OR_NONE, "shrink_windows": _NUMBER_OR_NONE}
 # No held-out text, scores or checkpoints; a log line per epoch, because each one evaluates a block again.
 _FIXED: dict[str, Any] = {"text.valid": 0, "text.test": 0, "text.max_sequence": MAX_LINE, "evaluate.benchmarks": [],
                           "evaluate.neighbours": [], "evaluate.heldout_pairs": 0, "train.log_every": 2**40}
@@ -152,13 +160,26 @@ def strategy_values(settings: Settings) -> dict[str, Any]:
     return {"negative": settings.negatives.k, "ns_exponent": getattr(settings.negatives, "exponent", 0.75)}
 
 
-def check_algorithm(sg: int, hs: int, cbow_mean: int) -> None:
-    """Raise ArgumentError for CBOW with sums and the hierarchical softmax, which embtrain does not have."""
-    if not sg and not cbow_mean:
-        raise ArgumentError(f"cbow_mean={cbow_mean}: the sum of the context is not implemented; set cbow_mean=1, which "
-                            "takes its mean")
-    if hs:
-        raise ArgumentError(f"hs={hs}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
+def check_values(values: Mapping[str, Any]) -> None:
+    """Check arguments, or the attributes of a model, before gensim's code uses them. values: by name.
+
+    ArgumentTypeError for a value of another type, ArgumentError for an `sg`, `hs` or `cbow_mean` other than 0 and 1, a
+    seed that NumPy refuses, and for CBOW with sums and the hierarchical softmax, which embtrain does not have.
+    """
+    for name, (kinds, expected) in _TYPES.items():
+        if not isinstance(value := values[name], kinds):
+            raise ArgumentTypeError(_wrong_type(name, value, expected))
+    for name in ("sg", "hs", "cbow_mean"):
+        check_number(name, value := values[name])
+        if value not in (0, 1):
+            raise ArgumentError(f"{name}={value!r}: should be 0 or 1")
+    if values["seed"] is not None and not 0 <= values["seed"] < 2**32:
+        raise ArgumentError(f"seed: should be 0 to {2**32 - 1:,}, or None for a random one")
+    if not values["sg"] and not values["cbow_mean"]:
+        raise ArgumentError(f"cbow_mean={values['cbow_mean']}: the sum of the context is not implemented; set "
+                            "cbow_mean=1, which takes its mean")
+    if values["hs"]:
+        raise ArgumentError(f"hs={values['hs']}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
 
 
 def check_number(name: str, value: object) -> None:
@@ -216,7 +237,7 @@ def n_threads(workers: int, batch_words: float, n_words: int) -> int:
 
 def call_seed(seed: int | None, call: int) -> int:
     """Return the seed of call number `call` of `train`: `seed` itself for the first one, random for None."""
-    if seed is not None and call == 0 and 0 <= seed < MAX_SEED:
+    if seed is not None and call == 0 and seed < MAX_SEED:
         return seed
-    entropy = None if seed is None else [abs(seed), call]
+    entropy = None if seed is None else [seed, call]
     return int(np.random.SeedSequence(entropy).generate_state(1)[0]) % MAX_SEED

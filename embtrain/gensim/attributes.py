@@ -1,4 +1,4 @@
-"""Attributes of a model that are checked when they are set: `negatives`, `sets`, `negative` and `ns_exponent`.
+"""Attributes of a model that are checked: `negatives` and `sets` when they are set, others before a method uses them.
 
 `negatives`, `sets`, `sg`, `negative` and `ns_exponent` may change in any order: which of them fit each other is checked
 when they are used.
@@ -6,12 +6,24 @@ when they are used.
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
 from embtrain.common.config import Layer
 from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments
+from embtrain.gensim.rollback import Method
+
+
+def checked_first(method: Method) -> Method:
+    """Return a method of a model that first checks the attributes of the model and the arguments that replace them."""
+    @functools.wraps(method)
+    def checking(model: Any, *args: Any, **keys: Any) -> Any:
+        arguments.check_values(vars(model) | {name: value for name, value in keys.items() if value is not None})
+        return method(model, *args, **keys)
+
+    return checking  # type: ignore[return-value]
 
 
 class StrategyName:

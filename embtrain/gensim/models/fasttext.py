@@ -55,10 +55,10 @@ class FastText(Word2Vec, GensimFastText):
                  callbacks: Sequence[Any] = (), max_final_vocab: int | None = None, shrink_windows: bool = True, *,
                  negatives: str | os.PathLike = "sgns", sets: Sets | None = None):
         given = locals()
+        for name in ("word_ngrams", "min_n", "max_n", "bucket"):
+            check_integer(name, given[name])
         if word_ngrams != 1:
             raise ArgumentError(f"word_ngrams={word_ngrams}: n-grams of words are not implemented; set word_ngrams=1")
-        for name in ("min_n", "max_n", "bucket"):
-            check_integer(name, given[name])
         has_ngrams = bucket > 0 and max_n >= max(min_n, 1)
         subwords = {"min_n": max(min_n, 1), "max_n": max_n, "bucket": bucket} if has_ngrams else None
         keys = self._prepare(given, subwords)

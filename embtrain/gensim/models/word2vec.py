@@ -23,7 +23,7 @@ from embtrain.data.storage.folders import cache_folder
 from embtrain.experiment import Settings
 from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments, saved, sentences as texts, training
-from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue
+from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue, checked_first
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
@@ -81,8 +81,7 @@ class Word2Vec(GensimWord2Vec):
 
         subwords: values by the names of arguments.SUBWORD_KEYS. Raises ArgumentError or ArgumentTypeError.
         """
-        for name in ("vector_size", "epochs"):
-            arguments.check_integer(name, given[name])
+        arguments.check_values(given)
         arguments.n_threads(given["workers"], given["batch_words"], 0)
         self._arguments = {name: value for name, value in given.items()
                            if name not in (*_NOT_SAVED, "self", "__class__", "sets")}
@@ -90,7 +89,6 @@ class Word2Vec(GensimWord2Vec):
         self._strategy, self._subwords = arguments.read_strategy(given["negatives"]), dict(subwords or {})
         self._arguments["negatives"] = self._strategy
         self._learned: Learned | None = None
-        arguments.check_algorithm(given["sg"], given["hs"], given["cbow_mean"])
         texts.check_rereadable(given["sentences"], given["epochs"] + 1)
         chosen = {name: given[name] for name in ("vector_size", "window", "alpha", "min_alpha", "epochs")}
         arguments.resolve(self._strategy, given["sg"], {
@@ -102,8 +100,8 @@ class Word2Vec(GensimWord2Vec):
 
     # -- vocabulary -----------------------------------------------------------------------------------------------
 
-    build_vocab = unchanged_on_error(GensimWord2Vec.build_vocab)
-    build_vocab_from_freq = unchanged_on_error(GensimWord2Vec.build_vocab_from_freq)
+    build_vocab = checked_first(unchanged_on_error(GensimWord2Vec.build_vocab))
+    build_vocab_from_freq = checked_first(unchanged_on_error(GensimWord2Vec.build_vocab_from_freq))
 
     def scan_vocab(self, corpus_iterable: Sentences | None = None, corpus_file: str | None = None,
                    progress_per: int = 10_000, workers: int | None = None,
@@ -135,6 +133,7 @@ class Word2Vec(GensimWord2Vec):
         have no effect, but gensim requires one of them. Another call continues from the current vectors, with other
         draws. Returns the trained words and the words of the text, over all epochs.
         """
+        arguments.check_values(vars(self))
         with restored_unless_trained(self):
             first, self.alpha = arguments.call_rate("start_alpha", start_alpha, "alpha", self.alpha)
             last, self.min_alpha = arguments.call_rate("end_alpha", end_alpha, "min_alpha", self.min_alpha)

@@ -258,13 +258,38 @@ def test_a_value_that_is_not_a_number_is_one_line_with_its_argument(name: str, v
     assert str(caught.value).startswith(f"{name}=") and "\n" not in str(caught.value)
 
 
-@looped("name", ["vector_size", "epochs", "workers", "bucket", "min_n", "max_n"])
+@looped("name", ["workers", "bucket", "min_n", "max_n", "word_ngrams"])
 @looped("value", [None, "8", 8.0, float("nan"), [8], np.array(8), {}])
 def test_an_argument_that_is_not_an_integer_is_one_line_with_its_name(name: str, value: Any) -> None:
-    kind = FastText if name in ("bucket", "min_n", "max_n") else Word2Vec
+    kind = Word2Vec if name == "workers" else FastText
     with pytest.raises(ArgumentTypeError) as caught:
         kind(SENTENCES, **SMALL | {name: value})
     assert str(caught.value).startswith(f"{name}=") and "\n" not in str(caught.value)
+
+
+NO_NUMBERS: list[Any] = ["1", [1], {}, np.array([1, 2]), object()]
+
+
+@looped("name, values", [
+    *((name, [*NO_NUMBERS, 1.5, float("nan")]) for name in ("vector_size", "epochs", "max_final_vocab")),
+    *((name, NO_NUMBERS) for name in ("max_vocab_size", "null_word", "sorted_vocab", "shrink_windows")),
+    *((name, [*NO_NUMBERS, None, 2, 0.5, float("nan"), 10**400]) for name in ("sg", "hs", "cbow_mean")),
+    ("min_count", [*NO_NUMBERS, None]), ("hs", [1, True]), ("cbow_mean", [0, False]),
+    ("seed", [*NO_NUMBERS, 1.5, float("nan"), -1, 2**32, 10**400])])
+def test_a_value_that_cannot_be_used_is_refused_as_argument_and_attribute(name: str, values: list[Any]) -> None:
+    for kind in (Word2Vec, FastText):
+        model = kind(**SMALL | {"sg": 0})
+        model.build_vocab(SENTENCES)
+        for value in values:
+            setattr(model, name, value)
+            for call in (partial(kind, SENTENCES, **SMALL | {"sg": 0, name: value}),
+                         partial(model.train, SENTENCES, total_examples=40, epochs=1),
+                         partial(model.build_vocab, SENTENCES), partial(model.build_vocab_from_freq, {"pear": 5})):
+                with pytest.raises(UsageError, match=rf"^{name}[=:].*( should be | is not implemented; )") as caught:
+                    call()
+                assert "\n" not in str(caught.value)
+    with pytest.raises(ArgumentTypeError, match=r"^min_count='1': should be a number, got a str$"):
+        Word2Vec(**SMALL).build_vocab(SENTENCES, min_count="1")
 
 
 class BytesPath(os.PathLike[bytes]):
