@@ -9,11 +9,13 @@ from pydantic import Field, field_validator
 from embtrain.common.config import AbsolutePath, Section
 from embtrain.train.group.config import SyncConfig
 
+MAX_EPOCHS = 100_000
+
 
 class TrainConfig(Section):
     """Settings of the optimizer, the loop, its log and its checkpoints."""
 
-    epochs: int = Field(10, ge=1, le=100_000, description="passes over the training data")
+    epochs: int = Field(10, ge=1, le=MAX_EPOCHS, description="passes over the training data")
     cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds after which training stops; null: no limit")
     lr: float = Field(0.025, gt=0, description="learning rate at the start")
     min_lr: float = Field(0.0001, ge=0, description="learning rate at the end of the linear decay")

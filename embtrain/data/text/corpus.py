@@ -74,12 +74,15 @@ class ReadingConfig(PhrasesConfig):
         return self
 
 
+MAX_WINDOW = 1000  # words on each side of the centre
+
+
 class WindowsConfig(PartsConfig):
     """Settings of rare words, and of the skip-gram windows over the remaining text."""
 
     min_count: int = Field(5, ge=1, description="minimum count in the training text; rarer words get no id")
     max_sequence: int = Field(10_000, ge=2, description="maximum length of a sequence in tokens; longer ones are cut")
-    window: int = Field(5, ge=1, le=1000, description="words on each side of the centre")
+    window: int = Field(5, ge=1, le=MAX_WINDOW, description="words on each side of the centre")
     dynamic_window: bool = Field(True, description="draw each centre's window from 1 to `window`")
     sample: float = Field(1e-3, ge=0, le=1, description="threshold t of the subsampling of frequent words; 0: none")
     sample_rule: Literal["word2vec", "eq23"] = Field(

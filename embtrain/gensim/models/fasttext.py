@@ -6,8 +6,10 @@ Queries, the vocabulary and `wv`, a FastTextKeyedVectors, are gensim's own code,
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,8 +20,9 @@ from gensim.models.fasttext import FastText as GensimFastText, FastTextKeyedVect
 from embtrain.common.errors import DataError
 from embtrain.common.files import write_atomically
 from embtrain.common.output_paths import resolve_output_link
+from embtrain.data.text.corpus import MAX_WINDOW
 from embtrain.data.vectors.fasttext_file import read_fasttext
-from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel
+from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel, FastTextSettings
 from embtrain.data.vectors.files import MAX_WORD, is_word
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
@@ -28,8 +31,11 @@ from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesEr
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
 from embtrain.gensim.vectors import add_words, check_shapes
+from embtrain.train.config import MAX_EPOCHS
 
 __all__ = ["FastText", "FastTextKeyedVectors", "load_facebook_model", "load_facebook_vectors", "save_facebook_model"]
+
+_log = logging.getLogger("embtrain")
 
 
 class FastText(Word2Vec, GensimFastText):
@@ -111,12 +117,16 @@ def load_facebook_model(path: str | os.PathLike[str], encoding: str = "utf-8") -
         raise DataError(f"{path}: was not trained with negative sampling, so its output matrix cannot be trained "
                         f"further; {remedy}")
     with settings_of_file(path, remedy):
-        model = FastText(vector_size=s.dim, window=s.ws, epochs=s.epoch, negative=s.neg,
-                         sg=int(s.model == MODELS["sg"]), bucket=s.bucket, min_count=s.min_count, sample=s.t,
-                         min_n=s.minn, max_n=s.maxn)
+        model = _untrained(s)
     add_words(model.wv, given.words, given.counts, given.word_rows, given.ngram_rows[:model.wv.bucket])
     model.syn1neg, model.corpus_total_words = given.output, int(given.counts.sum())
     return model
+
+
+def _untrained(s: FastTextSettings) -> FastText:
+    """Return a model without a vocabulary. ArgumentError for settings that FastText refuses."""
+    return FastText(vector_size=s.dim, window=s.ws, epochs=s.epoch, negative=s.neg, sg=int(s.model == MODELS["sg"]),
+                    bucket=s.bucket, min_count=s.min_count, sample=s.t, min_n=s.minn, max_n=s.maxn)
 
 
 def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | BinaryIO, encoding: str = "utf-8",
@@ -124,14 +134,13 @@ def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | Bi
     """Write a model for fastText (.bin) with gensim's code; `path` is a path, or a stream.
 
     A path is written atomically. Nothing is written for a model that is refused: ArgumentTypeError for a model of
-    another class, ArgumentError without a vocabulary or an output table, for a table of another shape, and for words
-    that readers leave out or refuse.
+    another class, ArgumentError without a vocabulary or an output table, for a table of another shape or with numbers
+    that are not finite, for settings that load_facebook_model refuses, and for words that readers leave out or refuse.
+    A window or a number of epochs that load_facebook_model refuses is written as the nearest that it accepts.
     """
     _check_facebook_model(model, encoding)
+    fields = asdict(_facebook_settings(model, lr_update_rate, word_ngrams))
     model = _with_float32_tables(model)
-    fields = {"lr_update_rate": lr_update_rate, "word_ngrams": word_ngrams, "t": model.sample or 0.0}
-    if not model.wv.bucket:
-        fields["maxn"] = 0  # readers refuse n-grams without buckets
     if isinstance(path, (str, os.PathLike)):
         with write_atomically(resolve_output_link(Path(path), "path")) as file:
             _fasttext_bin.save(model, file, fields, encoding)
@@ -164,19 +173,47 @@ def _check_facebook_model(model: GensimFastText, encoding: str) -> None:
                                 "without tab, NUL and other control characters; use UTF-8, and other words")
 
 
+def _facebook_settings(model: GensimFastText, lr_update_rate: int, word_ngrams: int) -> FastTextSettings:
+    """Return the settings that are written. ArgumentError for those that load_facebook_model refuses."""
+    window, epochs = (_nearest(model, *limit) for limit in (("window", MAX_WINDOW), ("epochs", MAX_EPOCHS)))
+    settings = FastTextSettings(
+        dim=model.vector_size, ws=window, epoch=epochs, min_count=model.min_count, neg=model.negative,
+        word_ngrams=word_ngrams, loss=LOSSES["hs" if model.hs else "ns"], model=MODELS["sg" if model.sg else "cbow"],
+        bucket=model.wv.bucket, minn=model.wv.min_n, lr_update_rate=lr_update_rate, t=model.sample or 0.0,
+        maxn=model.wv.max_n if model.wv.bucket else 0)  # readers refuse n-grams without buckets
+    _untrained(replace(settings, neg=model.negative or 5))  # of a model with hs, the vectors alone are read
+    return settings
+
+
+def _nearest(model: GensimFastText, name: str, maximum: int) -> int:
+    """Return an attribute of a model, or the nearest value from 1 to `maximum` with a warning."""
+    check_integer(name, value := getattr(model, name))
+    if value != (nearest := min(max(value, 1), maximum)):
+        _log.warning("save_facebook_model: %s=%d: is written as %d, because load_facebook_model reads 1 to %d", name,
+                     value, nearest, maximum)
+    return nearest
+
+
 def _output_name(model: GensimFastText) -> str:
     return "syn1neg" if model.negative else "syn1"
 
 
 def _with_float32_tables(model: GensimFastText) -> GensimFastText:
-    """Return a shallow copy with tables as fastText stores them. ArgumentError for wrong shapes."""
+    """Return a shallow copy with tables as fastText stores them. ArgumentError for wrong shapes and for NaN."""
     copied = copy.copy(model)
     copied.wv = copy.copy(model.wv)
     output, V = _output_name(model), len(model.wv)
-    check_shapes({"wv.vectors_vocab": (model.wv.vectors_vocab, V), "wv.vectors_ngrams": (
-        model.wv.vectors_ngrams, model.wv.bucket), output: (getattr(model, output), V)}, V, model.vector_size)
-    for owner, name in ((copied.wv, "vectors_vocab"), (copied.wv, "vectors_ngrams"), (copied, output)):
-        setattr(owner, name, np.ascontiguousarray(getattr(owner, name), "<f4"))
+    tables = {"wv.vectors_vocab": (model.wv.vectors_vocab, V), "wv.vectors_ngrams": (
+        model.wv.vectors_ngrams, model.wv.bucket), output: (getattr(model, output), V)}
+    check_shapes(tables, V, model.vector_size)
+    for label in tables:
+        owner, name = (copied.wv if label.startswith("wv.") else copied), label.removeprefix("wv.")
+        with np.errstate(over="ignore"):  # reported below
+            table = np.ascontiguousarray(getattr(owner, name), "<f4")
+        if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
+            raise ArgumentError(f"{label}[{bad[0]}]: contains NaN, infinity or a number that float32 cannot "
+                                "hold; set finite numbers")
+        setattr(owner, name, table)
     return copied
 
 

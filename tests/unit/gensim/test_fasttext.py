@@ -309,6 +309,38 @@ def test_settings_and_tables_of_a_model_are_written_as_fasttext_stores_them(kind
         save_facebook_model(model, tmp_path / "other.bin")
 
 
+@looped("kind, settings, message", [
+    (FastText, {"epochs": 0}, "epochs=0: is written as 1, because load_facebook_model reads 1 to 100000"),
+    (FastText, {"epochs": 200_000}, "epochs=200000: is written as 100000, "),
+    (gensim.models.FastText, {"window": 5000, "epochs": 2}, "window=5000: is written as 1000, "),
+    (gensim.models.FastText, {"window": 1000}, "")])
+def test_a_window_and_epochs_out_of_range_are_written_as_the_nearest_that_is_read(
+        kind: type[FastText], settings: dict[str, int], message: str, tmp_path: Path,
+        caplog: pytest.LogCaptureFixture) -> None:
+    model = kind(topics(), **SMALL)
+    vars(model).update(settings)
+    caplog.clear()
+    save_facebook_model(model, tmp_path / "m.bin")
+    assert caplog.messages == [] if not message else caplog.text.count("save_facebook_model: " + message) == 1
+    assert same(load_facebook_model(tmp_path / "m.bin"), model) and {name: getattr(model, name) for name in settings
+                                                                     } == settings
+
+
+def broken(table: str, number: float, kind: type[FastText] = FastText) -> FastText:
+    """Return a model with a number in row 4 of a table of float64."""
+    model = kind(topics(), **SMALL)
+    owner = model if table == "syn1neg" else model.wv
+    setattr(owner, table, getattr(owner, table).astype(np.float64))
+    getattr(owner, table)[4, 1] = number
+    return model
+
+
+def assigned(name: str, value: Any) -> FastText:
+    model = gensim.models.FastText(topics(), **SMALL)
+    setattr(model, name, value)
+    return model
+
+
 def without_output_table(kind: type[Word2Vec]) -> Word2Vec:
     model = kind(**{name: value for name, value in SMALL.items() if name != "bucket"}, negative=0)
     model.build_vocab(topics())
@@ -328,6 +360,12 @@ def without_output_table(kind: type[Word2Vec]) -> Word2Vec:
     (lambda: FastText(topics(), **SMALL), "utf-16", "model: the word '.*': should be 1 to 4,096 bytes of utf-16 "),
     (lambda: FastText([["日本"]] * 5, **SMALL), "latin-1", "encoding='latin-1': cannot encode the word '日本'; "),
     (lambda: FastText(topics(), **SMALL), "utf-9", "encoding='utf-9': is not an encoding; "),
+    *((lambda case=case: broken(*case), "utf-8", rf"(wv\.)?{case[0]}\[4\]: contains NaN, infinity or a number that ")
+      for case in (("vectors_vocab", 1e300), ("vectors_ngrams", np.nan), ("syn1neg", np.inf),
+                   ("vectors_ngrams", -1e39, gensim.models.FastText))),
+    *((lambda name=name, value=value: assigned(name, value), "utf-8", message) for name, value, message in (
+        ("sample", -1.0, r"sample=-1\.0: text\.sample: should be "), ("sample", float("nan"), "sample=NaN: "),
+        ("negative", -1, "negative=-1: negatives.k: should be "), ("window", "x", "window='x': should be an integer"))),
     (lambda: FastText(**SMALL), "utf-8", "model: has no vocabulary; call build_vocab first"),
     (lambda: gensim.models.FastText(**SMALL), "utf-8", "model: has no vocabulary; call build_vocab first"),
     (lambda: Word2Vec(topics(), min_count=1), "utf-8", "model: a Word2Vec cannot be written for fastText; ")])
@@ -381,7 +419,7 @@ def test_settings_of_a_model_of_fasttext_that_cannot_be_used_are_one_line_with_i
     model = gensim.models.FastText(topics(), **SMALL)
     for name, value in settings.items():
         setattr(model, name, value)
-    save_facebook_model(model, str(tmp_path / "m.bin"))
+    gensim.models.fasttext.save_facebook_model(model, str(tmp_path / "m.bin"))
     with pytest.raises(DataError) as caught:
         load_facebook_model(tmp_path / "m.bin")
     assert str(caught.value).startswith(f"{tmp_path / 'm.bin'}: {message}") and "\n" not in str(caught.value)
