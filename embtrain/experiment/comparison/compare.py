@@ -98,7 +98,8 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     folders.check_corpus(folder, grid.corpus)
     if out is None and folder != (folder := claim_folder(folder)):
         grid, cells = plan(requested, folder)       # another process has taken the name
-    folders.check_runs(folder, grid, cells)
+    starts = [] if grid.start is None else [_start_cell(grid.start, folder)]
+    folders.check_places(folder, grid, [*cells, *starts])
     with sharing.working_in(folder, grid, cells, parallel, threads, budget) as crew:
         first_trials = tuning.first_trial_sets(folder, grid, tasks.find(cells[0].settings))
         trials = [_trial(grid, folder, label, 0, sets) for label, sets in first_trials.items()]
@@ -124,8 +125,8 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
                 check_metrics = partial(metrics.require_available, grid, cells, not searched, folder, file.resume())
                 run = partial(_run, file, partial(crew.run, blocks=first_run.prepare(
                     folder, [*cells, *trials], probes, n_trials, crew.parallel, check_metrics)))
-                if grid.start is not None:
-                    _train_start(_start_cell(grid.start, folder), run)
+                for start in starts:
+                    _train_start(start, run)
                 while not searched:
                     _search(grid, folder, cells[0].settings, file.resume, run)
                     searched = bool(tuning.best_sets(folder, grid))

@@ -9,6 +9,7 @@ from embtrain.common.files import read_json
 from embtrain.evaluate.comparison.results import ComparisonResults
 from embtrain.experiment.comparison.checks.folder import first_names
 from embtrain.experiment.comparison.grid import continue_command
+from embtrain.experiment.comparison.workers import FAILURE
 
 
 def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
@@ -18,7 +19,7 @@ def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
     budget was spent did not fail.
     """
     codes = {cell.cell: code for cell in results.cells if cell.status == "failed"
-             and (code := _code(folder / "cells" / f"{cell.cell}.error.json")) is not None}
+             and (code := _code(folder / "cells" / f"{cell.cell}{FAILURE}")) is not None}
     if not codes:
         return None
     first = next(cell for cell in results.cells if cell.cell in codes)

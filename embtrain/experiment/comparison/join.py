@@ -18,6 +18,7 @@ from embtrain.experiment.comparison import compare, failures, outcome, results
 from embtrain.experiment.comparison.checks.folder import check_folder_of_report, check_report_of_run, first_names
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.comparison.grid import FILE, read_grid, stored_files
+from embtrain.experiment.comparison.workers import FAILURE
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
@@ -101,7 +102,7 @@ def _runs(folders: Sequence[Path]) -> tuple[dict[Path, Settings], list[str]]:
         runs = [folder]
         if (folder / FILE).is_file():
             runs = sorted(path.parent for path in folder.glob("cells/*/scores.json"))
-            begun = {path.name.removesuffix(".error.json") for path in folder.glob("cells/*")}
+            begun = {path.name.removesuffix(FAILURE) for path in folder.glob("cells/*")}
             if unfinished := sorted(begun - {run.name for run in runs}):
                 notes.append(f"{folder}: {len(unfinished)} of {len(begun)} runs are not finished and not compared "
                              f"({first_names(unfinished)}); to finish them, run `embtrain compare` with this --out")

@@ -38,6 +38,7 @@ from embtrain.train.group import launch
 from embtrain.train.state.signals import Stop
 
 FINISHED = ("items.safetensors", "scores.json", "report.html")  # in the order a run writes them
+FAILURE = ".error.json"  # end of the name of a file with the error of a cell
 TAIL = 1 << 13  # bytes of metrics.jsonl that contain its last line
 _POLL = 0.05    # seconds
 _WITH_PARENT = 1  # Linux: PR_SET_PDEATHSIG
@@ -61,7 +62,7 @@ class Cell:
 
     @property
     def failure(self) -> Path:
-        return self.folder.with_name(f"{self.name}.error.json")
+        return self.folder.with_name(f"{self.name}{FAILURE}")
 
     def is_finished(self) -> bool:
         return all((self.folder / name).is_file() for name in FINISHED)

@@ -21,7 +21,7 @@ from embtrain.experiment.comparison import compare, failures, grid, join, outcom
 from embtrain.experiment.comparison.checks import folder as folders, metrics
 from embtrain.experiment.comparison.checks.pairing import check_saved_settings
 from embtrain.experiment.comparison.compare import Comparison, Grid
-from embtrain.experiment.comparison.shared.sharing import Sharing
+from embtrain.experiment.comparison.shared.sharing import ALONE, Alone, Sharing
 from embtrain.experiment.comparison.workers import FINISHED
 from embtrain.experiment.paper import reproduce
 from embtrain.report import figure_files
@@ -419,18 +419,23 @@ def test_what_a_comparison_leaves_before_its_first_run_is_its_own(tmp_path: Path
     folders.check_folder(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["cells", "search", "start", "search/nce-trial1", "search/sgns-trial2"])
-def test_a_file_in_the_place_of_a_folder_of_runs_is_refused_before_training(place: Path, tmp_path: Path,
-                                                                            name: str) -> None:
-    """Other runs were trained first, and the error was a lack of machine resources."""
+@pytest.mark.parametrize("sharing", [ALONE, Sharing(1.0)])
+@pytest.mark.parametrize("name", [
+    "cells", "search", "start", "search/nce-trial1", "search/sgns-trial2", "join", "join/leases", "join/runs",
+    "join/sessions", "join/grid", "cells/nce-seed1.error.json/", "search/nce-trial1.error.json/",
+    "start-seed1.error.json/", "search.json/", *(f"{name}/" for name in folders.REPORT_FILES)])
+def test_a_file_or_folder_in_the_place_of_the_other_is_refused_before_training(place: Path, tmp_path: Path, name: str,
+                                                                               sharing: Alone | Sharing) -> None:
+    """Other runs were trained first, and the error was a lack of machine resources, or a crash."""
     pytest.importorskip("optuna")
     requested = compare.read_grid(options(place, seeds=1, strategies=["sgns", "nce"], search=["negatives.k=2:9"],
                                           trials=2, start={"strategy": "sgns", "corpus": str(place / "text")}))
     (tmp_path / "comparison.yaml").write_text(dump(requested))
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=rf"^--out: .*/{name}: is not a folder, and a run needs a folder there; move"):
-        compare.compare(requested, tmp_path, 1, 1)
+    path, kind = tmp_path / name, "file" if name.endswith("/") else "folder"
+    path.parent.mkdir(exist_ok=True)
+    path.mkdir() if kind == "file" else path.touch()
+    with pytest.raises(UsageError, match=rf"^--out: {path}: is not a {kind}, and a comparison needs a {kind} there; m"):
+        compare.compare(requested, tmp_path, 1, 1, sharing=sharing)
     assert not list(tmp_path.glob("*/*/config.yaml"))
 
 

@@ -112,7 +112,7 @@ def test_a_file_in_the_place_of_a_run_is_refused_before_training(place: Path, lo
     """With --join it ended the comparison after the run, which could not be published."""
     shutil.copytree(local.folder, tmp_path / "both")
     (tmp_path / "both" / "cells" / "nce-seed3").touch()
-    with pytest.raises(UsageError, match=r"^--out: .*/cells/nce-seed3: is not a folder, and a run needs a"):
+    with pytest.raises(UsageError, match=r"^--out: .*/cells/nce-seed3: is not a folder, and a comparison needs a"):
         compare.compare(grid(place, seeds=3), tmp_path / "both", 1, 1, sharing=sharing)
     assert not (tmp_path / "both" / "cells" / "sgns-seed3").exists()
 

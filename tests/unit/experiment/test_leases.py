@@ -340,7 +340,7 @@ def test_killed_is_free(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [DataError("no corpus"), Stopped(2)])
 def test_the_agreed_grid_is_forgotten_only_by_a_process_that_is_alone(tmp_path: Path, error: BaseException) -> None:
-    grid = sharing._agreed_in(tmp_path)
+    grid = sharing.agreed_in(tmp_path)
     grid.mkdir(parents=True)
     sharing.leases_in(tmp_path).mkdir(exist_ok=True)
     locks = [os.open(tmp_path, os.O_RDONLY) for _ in range(2)]

@@ -16,8 +16,8 @@ from embtrain.common.output_paths import check_output_folder
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import outcome, tuning
 from embtrain.experiment.comparison.grid import FILE, FLAGS, Grid, read_stored
-from embtrain.experiment.comparison.shared.places import leases_in
-from embtrain.experiment.comparison.workers import FINISHED, Cell
+from embtrain.experiment.comparison.shared.places import leases_in, shared_folders
+from embtrain.experiment.comparison.workers import FAILURE, FINISHED, Cell
 from embtrain.report.comparison import page
 from embtrain.report.run import page as run_page
 
@@ -94,16 +94,23 @@ def check_corpus(folder: Path, corpus: str | None) -> None:
                          "choose another folder")
 
 
-def check_runs(folder: Path, grid: Grid, cells: Sequence[Cell]) -> None:
-    """Raise UsageError if a file is where the folder of a run, or a folder of several runs, will be."""
+def check_places(folder: Path, grid: Grid, cells: Sequence[Cell]) -> None:
+    """Raise UsageError if a file is where a comparison needs a folder, or a folder where it needs a file.
+
+    cells: of the grid, and the run that they start from.
+    """
     stored = tuning.read(folder).get("trials", {})
     trials = [tuning.trial_folder(folder, label, i) for label, _ in grid.kinds()
               for i in range(len(stored.get(label, [])), grid.trials or 0)]
-    start = [] if grid.start is None else [folder / "start"]
-    paths = [path for run in (*(cell.folder for cell in cells), *trials, *start) for path in (run.parent, run)]
-    if (file := next((path for path in paths if os.path.lexists(path) and not path.is_dir()), None)):
-        raise UsageError(f"--out: {file}: is not a folder, and a run needs a folder there; move it, or choose another "
-                         "folder")
+    runs = [*(cell.folder for cell in cells), *trials]
+    places = [*(path for run in runs for path in (run.parent, run)), *shared_folders(folder)]
+    files = [*(cell.failure for cell in cells), *(run.with_name(f"{run.name}{FAILURE}") for run in trials),
+             *(folder / name for name in (*REPORT_FILES, tuning.FILE))]
+    misplaced = [(path, "folder") for path in places if os.path.lexists(path) and not path.is_dir()]
+    misplaced += [(path, "file") for path in files if path.is_dir()]
+    for path, kind in misplaced:
+        raise UsageError(f"--out: {path}: is not a {kind}, and a comparison needs a {kind} there; move it, or choose "
+                         "another folder")
 
 
 def left_out(folder: Path, grid: Grid, names: Sequence[str]) -> str:

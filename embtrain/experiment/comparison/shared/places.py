@@ -17,3 +17,13 @@ def runs_in(folder: Path) -> Path:
 def sessions_in(folder: Path) -> Path:
     """Folder with one file for each process that submits cells to an executor."""
     return folder / "join" / "sessions"
+
+
+def agreed_in(folder: Path) -> Path:
+    """Folder with the grid that all processes must have."""
+    return folder / "join" / "grid"
+
+
+def shared_folders(folder: Path) -> list[Path]:
+    """All folders of this module, after the one that contains them."""
+    return [folder / "join", *(place(folder) for place in (leases_in, runs_in, sessions_in, agreed_in))]

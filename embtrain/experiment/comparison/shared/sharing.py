@@ -29,7 +29,7 @@ from embtrain.experiment.comparison.shared import handover
 from embtrain.experiment.comparison.shared.board import DONE, FAILED, RELEASED, Board
 from embtrain.experiment.comparison.shared.executors import Submitter
 from embtrain.experiment.comparison.shared.joiner import Joiner
-from embtrain.experiment.comparison.shared.places import leases_in, runs_in, sessions_in
+from embtrain.experiment.comparison.shared.places import agreed_in, leases_in, runs_in, sessions_in
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.kernels.core.loader import core
 from embtrain.train.group import launch
@@ -184,7 +184,7 @@ def agree(folder: Path, grid: Grid) -> None:
     A folder with the file is renamed: this does not replace a folder that has a file, on any file system, and no
     process sees a part of the file.
     """
-    place = _agreed_in(folder)
+    place = agreed_in(folder)
     if not place.is_dir():
         part = place.with_name(f".grid-{uuid.uuid4().hex}")
         write_text(part / "comparison.yaml", dump(grid))
@@ -194,10 +194,6 @@ def agree(folder: Path, grid: Grid) -> None:
     for key, stored, requested in outcome.differing_keys(read_grid({}, None, place), grid, ""):
         raise UsageError(f"{grid.flag_of(key.split('.')[0])}: the processes that work in {folder} have {key}: "
                          f"{stored!r}, but {requested!r} is requested here; give the same options, or another --out")
-
-
-def _agreed_in(folder: Path) -> Path:
-    return leases_in(folder).with_name("grid")
 
 
 @contextlib.contextmanager
@@ -212,7 +208,7 @@ def _forgetting_refused(folder: Path, lock: int) -> Iterator[None]:
         if not any(leases_in(folder).iterdir()):
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(_agreed_in(folder), ignore_errors=True)
+                shutil.rmtree(agreed_in(folder), ignore_errors=True)
         raise
 
 
