@@ -141,11 +141,15 @@ def test_a_run_whose_folder_cannot_be_written_fails_alone(place: Path, local: Co
     assert_same_runs(tmp_path, local.folder, NAMES)
 
 
-@pytest.mark.parametrize(("module", "name"), [(workers, "write_text"), (handover, "prepare")])
+@pytest.mark.parametrize(("module", "name", "failing"), [
+    (workers, "write_text", ""), (handover, "prepare", ""), (handover, "remove_failure", ""), (handover, "publish", ""),
+    (handover, "publish", "nce-seed1")])
 def test_a_machine_that_cannot_write_a_run_leaves_it_to_others(place: Path, local: Comparison, tmp_path: Path,
-                                                               module: Any, name: str) -> None:
-    """Its process trains the other runs first."""
+                                                               module: Any, name: str, failing: str) -> None:
+    """Its process trains the other runs first. Another user may own the folder that a published run replaces."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ResourceError, match=r"^nce-seed1: cannot be written"):
+        patch.setattr(Here, "fail", failing)
+        patch.setattr(Here, "fail_code", 3)
         fail_for("nce-seed1", patch, module, name)
         compare.compare(grid(place), tmp_path, 1, 1, sharing=JOIN)
     assert states(tmp_path) == {run: ["released" if run == "nce-seed1" else "done"] for run in NAMES}

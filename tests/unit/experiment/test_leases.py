@@ -199,6 +199,18 @@ def test_a_holder_gets_a_copy_of_the_last_run(tmp_path: Path, cell: Cell) -> Non
     assert not first.folder.exists() and handover.newest_run(runs, cell, 3) == third.folder
 
 
+def test_a_run_that_could_not_be_published_is_copied_with_its_own_paths(tmp_path: Path, cell: Cell) -> None:
+    """The paths in its settings were those of its cell by then."""
+    first = holder(tmp_path, cell, 1)
+    (run_folder(first.folder) / "nmt").mkdir()
+    (first.folder / "nmt" / "config.yaml").write_text(f"file: {first.folder}/vectors.safetensors")
+    cell.folder.parent.touch()
+    with pytest.raises(ResourceError, match=r"cells/a-seed1: cannot be written: "):
+        handover.publish(cell, first)
+    second = holder(tmp_path, cell, 2)
+    assert (second.folder / "nmt" / "config.yaml").read_text() == f"file: {second.folder}/vectors.safetensors"
+
+
 def test_a_late_write_of_the_old_holder_does_not_reach_the_new_one(tmp_path: Path, cell: Cell) -> None:
     """It was suspended between a check of its lease and a write to an open file."""
     first = holder(tmp_path, cell, 1)

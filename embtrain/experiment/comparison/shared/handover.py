@@ -16,6 +16,7 @@ import contextlib
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def prepare(runs: Path, cell: Cell, lease: Lease) -> Cell:
         inside.folder.parent.mkdir(parents=True)
         source = newest_run(runs, cell, lease.number - 1)
         if source is not None and _copy_run(source, part):
-            _relocate(part, source, inside.folder)
+            _relocate(part, (source, cell.folder), inside.folder)   # the second if its publication failed
             part.rename(inside.folder)
             if source != cell.folder:
                 shutil.rmtree(source, ignore_errors=True)
@@ -108,10 +109,13 @@ def _copy(source: Path, target: Path) -> None:
         raise ResourceError(f"{source}: cannot be copied to {target}: {error.strerror or error}") from error
 
 
-def _relocate(folder: Path, old: Path, new: Path) -> None:
-    """Replace the path of a run in the settings of the runs inside it, which were trained on its vectors."""
+def _relocate(folder: Path, old: Sequence[Path], new: Path) -> None:
+    """Replace the paths of a run in the settings of the runs inside it, which were trained on its vectors."""
     for path in folder.glob("*/config.yaml"):
-        write_text(path, path.read_text(encoding="utf-8").replace(str(old), str(new)))
+        text = path.read_text(encoding="utf-8")
+        for old_path in old:
+            text = text.replace(str(old_path), str(new))
+        write_text(path, text)
 
 
 def last_step(folder: Path | None) -> int:
@@ -122,12 +126,20 @@ def last_step(folder: Path | None) -> int:
     return max((int(match[1]) for name in names if (match := _STEP.fullmatch(name))), default=-1)
 
 
+def remove_failure(cell: Cell) -> None:
+    """Delete the error of a cell that is taken again. ResourceError if it cannot be deleted."""
+    try:
+        cell.failure.unlink(missing_ok=True)
+    except OSError as error:
+        raise ResourceError(f"{cell.failure}: cannot be deleted: {error.strerror or error}") from error
+
+
 def publish(cell: Cell, inside: Cell) -> None:
     """Rename a run that ended to the folder of its cell, unless a finished run is there."""
     if not inside.folder.is_dir():  # failed before it began
         return
     try:
-        _relocate(inside.folder, inside.folder, cell.folder)
+        _relocate(inside.folder, (inside.folder,), cell.folder)
         cell.folder.parent.mkdir(parents=True, exist_ok=True)
         if cell.folder.is_dir() and not cell.is_finished():  # a run that failed, or was begun on one machine; copied
             with contextlib.suppress(FileNotFoundError):

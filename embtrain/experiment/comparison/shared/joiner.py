@@ -7,10 +7,11 @@ machine that dies.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,7 +49,7 @@ class Joiner:
     runs: folder of the unfinished runs. lock: inherited by the cells' processes. budget: CPU seconds of all cells on
     all machines, after which none starts. retried: failed cells that are taken once more, with the numbers of their
     leases. is_ended: whether the process that needs the cells has ended. refused: the errors of cells whose folder this
-    machine cannot write or copy, by name; it does not take them again.
+    machine cannot write, copy or publish, by name; it does not take them again.
     """
 
     board: Board
@@ -163,11 +164,7 @@ class Joiner:
             raise errors[0]
 
     def _take(self, cell: Cell, holder: Holder | None, is_used_up: bool) -> None:
-        """Take a free cell, unless another process is faster, and start it.
-
-        A ResourceError is not a failure of the run, because another machine may have the disk space or the permission
-        that this one lacks: the lease is given up.
-        """
+        """Take a free cell, unless another process is faster, and start it."""
         number = 0 if holder is None else holder.number
         step, kills = handover.last_step(handover.newest_run(self.runs, cell, number)), 0
         if holder is not None and number != self.retried.get(cell.name) and step <= holder.number_of("step", -1):
@@ -175,51 +172,62 @@ class Joiner:
         lease = self.board.take(cell.name, step=step, kills=kills)
         if lease is None:
             return
-        cell.failure.unlink(missing_ok=True)
-        if is_used_up:
-            self._fail(cell, lease, f"not started: the {self.budget:,.0f} CPU seconds for all runs were used up", None,
-                       SKIPPED)
-        elif kills >= MAX_KILLS:
-            self._fail(cell, lease, f"killed {kills} times without a new checkpoint, which may mean too little memory",
-                       128 + signal.SIGKILL)
-        else:
-            variables = {VARIABLE: str(lease.path), STORES: str(cell.folder.parent)}
-            try:
-                inside = handover.prepare(self.runs, cell, lease)
-                process = CellProcess(inside, self.threads, self.lock, variables)
-            except (UsageError, DataError) as error:
-                self._fail(cell, lease, f"{error}", error.code)
-            except ResourceError as error:
-                self.refused[cell.name] = error
-                self.board.end(lease, RELEASED)
-                self._note(cell, f"cannot be trained on this machine: {error}")
+        with self._refusing(cell, lease):
+            handover.remove_failure(cell)
+            if is_used_up:
+                self._fail(cell, lease, f"not started: the {self.budget:,.0f} CPU seconds for all runs were used up",
+                           None, SKIPPED)
+            elif kills >= MAX_KILLS:
+                self._fail(cell, lease, f"killed {kills} times without a new checkpoint, which may mean too little "
+                           "memory", 128 + signal.SIGKILL)
             else:
-                self.works.append(_Work(cell, inside, lease, process))
+                variables = {VARIABLE: str(lease.path), STORES: str(cell.folder.parent)}
+                try:
+                    inside = handover.prepare(self.runs, cell, lease)
+                    process = CellProcess(inside, self.threads, self.lock, variables)
+                except (UsageError, DataError) as error:
+                    self._fail(cell, lease, f"{error}", error.code)
+                else:
+                    self.works.append(_Work(cell, inside, lease, process))
 
     def _collect(self, work: _Work) -> None:
         """Publish a run that ended, or record why it can be taken again."""
         self.works.remove(work)
-        message, code = work.process.error(), work.process.code()
-        if not self.board.holds(work.lease):
-            self._discard(work)
-        elif code == 0 and work.inside.is_finished():
-            handover.publish(work.cell, work.inside)
-            self.board.end(work.lease, DONE)
-            handover.clear(self.runs, work.cell)
-            self._note(work.cell, "done")
-        elif work.process.is_signalled:
-            self.board.end(work.lease, RELEASED)
-        elif code > 128 and not is_crash(code):
-            self.board.end(work.lease, KILLED)
-            self._note(work.cell, f"{message}; it will be resumed")
-        else:
-            handover.publish(work.cell, work.inside)
-            message = message.replace(str(work.inside.folder), str(work.cell.folder))       # which was moved
-            self._fail(work.cell, work.lease, message, code)
-            handover.clear(self.runs, work.cell)
+        with self._refusing(work.cell, work.lease):
+            message, code = work.process.error(), work.process.code()
+            if not self.board.holds(work.lease):
+                self._discard(work)
+            elif code == 0 and work.inside.is_finished():
+                handover.publish(work.cell, work.inside)
+                self.board.end(work.lease, DONE)
+                handover.clear(self.runs, work.cell)
+                self._note(work.cell, "done")
+            elif work.process.is_signalled:
+                self.board.end(work.lease, RELEASED)
+            elif code > 128 and not is_crash(code):
+                self.board.end(work.lease, KILLED)
+                self._note(work.cell, f"{message}; it will be resumed")
+            else:
+                handover.publish(work.cell, work.inside)
+                message = message.replace(str(work.inside.folder), str(work.cell.folder))       # which was moved
+                self._fail(work.cell, work.lease, message, code)
+                handover.clear(self.runs, work.cell)
+
+    @contextlib.contextmanager
+    def _refusing(self, cell: Cell, lease: Lease) -> Iterator[None]:
+        """Give up a cell and its lease on ResourceError.
+
+        That is not a failure of the run, because another machine may have the disk space or the permission that this
+        one lacks.
+        """
+        try:
+            yield
+        except ResourceError as error:
+            self.refused[cell.name] = error
+            self.board.end(lease, RELEASED)
+            self._note(cell, f"is left to other machines: {error}")
 
     def _fail(self, cell: Cell, lease: Lease, message: str, code: int | None, state: str = FAILED) -> None:
-        cell.failure.parent.mkdir(parents=True, exist_ok=True)
         cell.fail(message, code)
         self.board.end(lease, state)
         terminal.note(f"{cell.name}: {message if code is None else f'failed: {message}'}")
