@@ -292,6 +292,21 @@ def test_links_to_no_file_are_copied_and_others_replaced_by_their_files(tmp_path
     assert not (copies / "own.txt").is_symlink() and (copies / "own.txt").read_text() == "own"
 
 
+def test_a_link_to_a_folder_above_itself_stays_a_link(tmp_path: Path, cell: Cell) -> None:
+    """The run was copied into itself, 40 times deep, and twice as deep by the next holder."""
+    source, other = run_folder(cell.folder), tmp_path / "other"
+    other.mkdir()
+    links = {"latest": ".", "checkpoints/run": "..", "all": str(tmp_path), "other": str(other)}
+    for name, target in links.items():
+        (source / name).symlink_to(target)
+    (other / "back").symlink_to(source)
+    copy = holder(tmp_path, cell, 1).folder
+    for name in ("latest", "checkpoints/run", "all"):
+        assert str((copy / name).readlink()) == links[name]
+    assert not (copy / "other").is_symlink() and (copy / "other" / "back").readlink() == source
+    assert len(list(copy.rglob("metrics.jsonl"))) == 1
+
+
 def test_a_file_that_cannot_be_copied_is_named_with_the_reason(tmp_path: Path, cell: Cell) -> None:
     """And no part of the copy remains on the disk."""
     os.mkfifo(run_folder(cell.folder) / "checkpoints" / "pipe")

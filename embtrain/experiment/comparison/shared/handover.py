@@ -90,17 +90,17 @@ def _copy(source: Path, target: Path) -> None:
     """Copy a file or folder. FileNotFoundError if it disappears meanwhile; ResourceError if it cannot be copied.
 
     Links are copied as what they point to, because a holder must not write files of another one; if that does not
-    exist, as links.
+    exist, or contains the link, as links.
     """
     try:
-        if source.is_dir():
+        if source.is_symlink() and (not source.exists() or _contains(source.resolve(), source)):
+            target.symlink_to(source.readlink())
+        elif source.is_dir():
             target.mkdir()
             names = sorted(os.listdir(source), key=lambda name: (name == _COPIED_LAST, name != _CHECKPOINTS, name))
             for name in names:
                 if not name.endswith(TEMPORARY_SUFFIX):
                     _copy(source / name, target / name)
-        elif source.is_symlink() and not source.exists():
-            target.symlink_to(source.readlink())
         else:
             shutil.copy2(source, target)
     except FileNotFoundError:
@@ -109,9 +109,16 @@ def _copy(source: Path, target: Path) -> None:
         raise ResourceError(f"{source}: cannot be copied to {target}: {error.strerror or error}") from error
 
 
+def _contains(folder: Path, link: Path) -> bool:
+    """Whether a link is in a folder or below it, on one of the paths that lead to it."""
+    return any(parent.resolve().is_relative_to(folder) for parent in link.parents)
+
+
 def _relocate(folder: Path, old: Sequence[Path], new: Path) -> None:
     """Replace the paths of a run in the settings of the runs inside it, which were trained on its vectors."""
     for path in folder.glob("*/config.yaml"):
+        if path.parent.is_symlink():        # to a folder above
+            continue
         text = path.read_text(encoding="utf-8")
         for old_path in old:
             text = text.replace(str(old_path), str(new))
