@@ -103,7 +103,7 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
     with sharing.working_in(folder, grid, cells, parallel, threads, budget) as crew:
         first_trials = tuning.first_trial_sets(folder, grid, tasks.find(cells[0].settings))
         trials = [_trial(grid, folder, label, 0, sets) for label, sets in first_trials.items()]
-        check_saved_settings(trials)
+        check_saved_settings([*starts, *trials])
         searched = not grid.search or bool(tuning.best_sets(folder, grid))
         if searched:
             check_saved_settings(cells)
@@ -131,7 +131,6 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
                     _search(grid, folder, cells[0].settings, file.resume, run)
                     searched = bool(tuning.best_sets(folder, grid))
                     grid, cells = plan(grid, folder)
-                    check_saved_settings(cells)
                 run(cells, on_finished=require)
             crew.report(cells, lambda: _report(folder, grid, cells, file.write))
             return Comparison(folder)
@@ -140,7 +139,8 @@ def compare(grid: Grid, out: Path | None = None, parallel: int | None = None, th
 
 
 def _run(file: GridFile, run: Callable[..., None], cells: Sequence[Cell], on_finished: Callable[[Cell], None]) -> None:
-    """Store the grid and run cells: the first ones begin the comparison."""
+    """Check the settings of cells, store the grid and run them: the first ones begin the comparison."""
+    check_saved_settings(cells)
     file.write()
     run(cells, on_finished=on_finished)
 

@@ -221,6 +221,13 @@ def test_a_search_keeps_its_settings_and_its_metric(place: Path, tmp_path: Path,
         with pytest.raises(UsageError, match=r"^--metric: test/mrr: the trials of .* were scored by "
                                              r"valid/log_likelihood, but valid/mrr is requested now"):
             run(place, tmp_path, trials=n_trials, metric="test/mrr")
+    for name in workers.FINISHED:             # the second trial was killed before it was stored
+        (tmp_path / "search" / "sgns-trial2" / name).unlink()
+    tree = json.loads((tmp_path / "search.json").read_text())
+    tree["trials"] = {label: group[:1] for label, group in tree["trials"].items()}
+    (tmp_path / "search.json").write_text(json.dumps(tree))
+    with pytest.raises(UsageError, match=r"sgns-trial2: was trained with train\.keep: 2, but 9 is requested now; give"):
+        run(place, tmp_path, trials=2, sets=[*KEYS, "train.keep=9"])
     assert len(local_cells.log) == 4
     assert [row["metric"] for row in run(place, tmp_path, trials=2).results["search"]] == ["valid/log_likelihood"] * 2
 
