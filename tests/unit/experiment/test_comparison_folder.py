@@ -324,6 +324,11 @@ def test_runs_of_a_comparison_are_the_same_by_another_path(place: Path, tmp_path
     given = shutil.copy(other / "start" / "vectors.safetensors", tmp_path)
     with pytest.raises(UsageError, match=r"was trained with train\.start: .*, but .* is requested now"):
         compare.compare(compare.read_grid({"seeds": 2, "sets": [*KEYS, f"train.start={given}"]}, None, other), other)
+    shutil.move(other / "start" / "vectors.safetensors", tmp_path / "moved")
+    for call in (lambda: compare.compare(compare.read_grid({"seeds": 2}, None, other), other),
+                 lambda: join.write([other])):
+        with pytest.raises(DataError, match=r"^.*other/start/vectors\.safetensors: file not found, so the vectors"):
+            call()
     changed = {"seeds": 3, "start": {"strategy": "sgns", "corpus": tree["corpus"], "sets": [*KEYS, "negatives.k=9"]}}
     with pytest.raises(UsageError, match=r"other/start: was trained with negatives\.k: 5, but 9 is requested now"):
         compare.compare(compare.read_grid(changed, None, other), other)

@@ -171,17 +171,21 @@ def _are_equal_files(key: str, a: Any, b: Any, start: Path | None) -> bool:
     """Whether two values, or the items of two lists, are absolute paths of files with the same content.
 
     start: the vectors that the comparison trains first. Copies of them are equal, and a missing path with the same end
-    is theirs. The content of `HASHED` is compared elsewhere, so one of two paths may be missing on this machine.
+    is theirs; DataError if they are needed and missing. The content of `HASHED` is compared elsewhere, so one of two
+    paths may be missing on this machine.
     """
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         return all(x == y or _are_equal_files(key, x, y, start) for x, y in zip(a, b, strict=True))
     if not all(isinstance(path, str) and os.path.isabs(path) for path in (a, b)):
         return False
-    is_start = start is not None and key == "train.start" and all(
-        PurePath(path).match(f"{start.parent.name}/{start.name}") for path in (a, b))
-    if is_start:
-        a, b = (path if os.path.exists(path) else start for path in (a, b))
+    vectors = start if start is not None and key == "train.start" and all(
+        PurePath(path).match(f"{start.parent.name}/{start.name}") for path in (a, b)) else None
+    if vectors is not None:
+        a, b = (path if os.path.exists(path) else vectors for path in (a, b))
+        if vectors in (a, b) and not vectors.exists():
+            raise DataError(f"{vectors}: file not found, so the vectors that the runs started from cannot be compared; "
+                            "restore it, or give the comparison another --out")
     try:
-        return os.path.samefile(a, b) or (is_start and filecmp.cmp(a, b, shallow=False))
+        return os.path.samefile(a, b) or (vectors is not None and filecmp.cmp(a, b, shallow=False))
     except OSError:         # at least one of them names no file of this machine
-        return is_start or key in HASHED
+        return key in HASHED
