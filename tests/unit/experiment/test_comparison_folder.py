@@ -247,15 +247,16 @@ def test_unfinished_runs_that_are_not_joined_are_reported(done: Path, tmp_path: 
     assert capsys.readouterr().err.splitlines() == [line] and line in joined.results["notes"]
 
 
-def test_runs_of_one_label_with_different_settings_have_no_mean(done: Path, tmp_path: Path) -> None:
-    path = done / "cells" / "nce-seed2" / "config.yaml"
-    path.write_text(re.sub(r"\bk: \d+", "k: 9", path.read_text()))
+@pytest.mark.parametrize(("key", "value"), [("negatives.k", "9"), ("train.device", "cuda"), ("train.tables", "mapped")])
+def test_runs_of_one_label_with_different_settings_have_no_mean(done: Path, tmp_path: Path, key: str, value: str
+                                                                ) -> None:
+    edit(done / "cells" / "nce-seed2", rf"\n  {key.partition('.')[2]}: .*", f"\n  {key.partition('.')[2]}: {value}")
     before = (done / "results.json").read_bytes()
-    with pytest.raises(DataError, match=r"nce-seed2: was trained with negatives\.k: 9, but .*nce-seed1 with "):
+    with pytest.raises(DataError, match=rf"nce-seed2: was trained with {key}: '?{value}'?, but .*nce-seed1 with "):
         join.write([done])
     assert (done / "results.json").read_bytes() == before
     report = join.write([done], tmp_path / "joined", baseline="sgns")
-    assert "nce (negatives.k=9)" in {cell["strategy"] for cell in Comparison(report.parent).results["cells"]}
+    assert f"nce ({key}={value})" in {cell["strategy"] for cell in Comparison(report.parent).results["cells"]}
 
 
 def test_equal_settings_are_needed_only_where_they_affect_scores(done: Path, place: Path) -> None:

@@ -23,10 +23,8 @@ from embtrain.train.engines import choose
 
 PAIRED = ("model", "evaluate", "train.epochs", "train.chunk", "train.shuffle", "train.cpu_seconds",
           "train.engine")
-# Keys that do not affect the scores.
-FREE = tuple(f"train.{name}" for name in ("checkpoint_every", "device", "keep", "log_every", "sinks", "tables",
-                                          "threads", "track_until"))
-TIMED = ("train.device", "train.tables")        # those that affect the CPU seconds
+# Keys that affect neither the scores nor the CPU seconds.
+FREE = tuple(f"train.{name}" for name in ("checkpoint_every", "keep", "log_every", "sinks", "threads", "track_until"))
 # Keys with paths whose content is compared by the other settings, or by the hashes in identity.json.
 HASHED = ("strategy", "corpus", "evaluate.benchmarks", "evaluate.during_training")
 
@@ -153,7 +151,7 @@ def check_saved_settings(cells: Sequence[Cell]) -> None:
                 continue
             raise
         for key, old, new in _differences(saved, cell.settings, cell):
-            if key != "train.threads" and (key not in FREE or key in TIMED or not cell.is_finished()):
+            if key != "train.threads" and (key not in FREE or not cell.is_finished()):
                 raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give "
                                  "the comparison another --out, or remove that folder")
 
