@@ -250,13 +250,15 @@ def at_equal_cpu(finished: Sequence[CellOutcome], labels: Sequence[str], plan: d
 
     Without budget and rows, but with the reason, if no strategy can be compared with the baseline there.
     """
-    times = [[point.cpu_seconds for points in outcome.curves.values() for point in points
-              if math.isfinite(point.cpu_seconds)] for outcome in finished]
-    budget = min((max(seconds) for seconds in times if seconds), default=0.0)
+    ends = [max(times) for outcome in finished
+            if (times := [x.cpu_seconds for points in outcome.curves.values() for x in points
+                          if math.isfinite(x.cpu_seconds)])]
+    budget = min(ends, default=0.0)
     rows = _read_at(finished, lambda points: interpolate(points, budget))
     timed = _read_at(finished, lambda points: next((x for x in points if math.isfinite(x.cpu_seconds)), None))
     curve, warning = _curve(plan), unlike_machines(_processors(finished))
-    if reason := why_not_at_equal_cpu(plan["baseline"], curve, timed, rows):
+    reason = "" if ends else "no evaluation during training has a CPU time"
+    if reason := why_not_at_equal_cpu(plan["baseline"], curve, timed, rows) if len(labels) > 1 else reason:
         return EqualCpu(note=warning or reason)
     if warning:
         return EqualCpu(budget=budget, rows=rows, note=warning)

@@ -70,7 +70,7 @@ def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, at_equal: EqualCpu)
         return "The cost is unknown, because the runs of the baseline recorded no CPU seconds."
     others = [f"one of {label} {_times(cost[label] / cost[baseline])}" for label in cost if label != baseline]
     text = f"A run of {baseline} takes {cost[baseline]:.3g} CPU seconds" + (f", {_list(others)}" if others else "")
-    if at_equal.budget is None:
+    if at_equal.budget is None and len(labels) > 1:
         text += f"; {at_equal.note}"
     elif cheap := at_equal.differences:
         text += f"; at {at_equal.budget:.3g} CPU seconds for each, on {cheap[0].metric}, {_separable(cheap, baseline)}"
@@ -80,18 +80,22 @@ def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, at_equal: EqualCpu)
 def why_not_at_equal_cpu(baseline: str, curve: str, timed: Sequence[Evaluation], reached: Sequence[Evaluation]) -> str:
     """The reason why no strategy has a value at equal CPU time at a seed of the baseline; empty if one has.
 
-    Also empty without runs of the baseline and of another strategy at one seed. curve: the metric that is compared; if
-    it was not evaluated during training, all. timed, reached: a row for each curve of each run, without value if none
-    of its evaluations has a CPU time, or if it has no value at equal CPU time.
+    curve: the metric that is compared; if it was not evaluated during training, all. timed, reached: a row for each
+    curve of each run, without CPU time if none of its evaluations has one, or if it does not reach equal CPU time.
     """
     timed, reached = ([row for row in rows if row.metric == curve] or rows for rows in (timed, reached))
-    if not _has_pair(baseline, timed) or _has_pair(baseline, [row for row in reached if row.value is not None]):
-        return ""
-    reason = f"were {baseline} and another strategy both evaluated by the time that all runs reached; set " \
-             "train.evaluate_every to fewer steps"
-    if not _has_pair(baseline, [row for row in timed if row.value is not None]):
-        reason = f"do both {baseline} and another strategy have evaluations with a CPU time"
-    return f"nothing is compared at equal CPU time, because at no seed {reason}"
+    both = f"{baseline} and another strategy both"
+    on = f" on {curve}" if any(row.metric == curve for row in timed) else ""
+    for reason, rows in (
+            (f"were {both} evaluated{on} during training", timed),
+            (f"do {both} have evaluations with a CPU time", [row for row in timed if row.cpu_seconds is not None]),
+            (f"were {both} evaluated by the time that all runs reached; set train.evaluate_every to fewer steps",
+             [row for row in reached if row.cpu_seconds is not None]),
+            (f"do {both} have finite values at the time that all runs reached",
+             [row for row in reached if row.value is not None and math.isfinite(row.value)])):
+        if not _has_pair(baseline, rows):
+            return f"nothing is compared at equal CPU time, because at no seed {reason}"
+    return ""
 
 
 def _has_pair(baseline: str, rows: Sequence[Evaluation]) -> bool:

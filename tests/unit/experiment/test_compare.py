@@ -1059,8 +1059,8 @@ def test_values_of_one_strategy_alone_are_not_compared_at_equal_cpu_time(tmp_pat
     ((10, 10), (5, 10), None),
     ((12, 20), (5, 10), "were base and another strategy both evaluated by the time that all runs reached; set train.e"),
     ((5, 10), (12, 20), "were base and another strategy both evaluated by the time that all runs reached; set train.e"),
-    ((math.nan, math.nan), (5, 10), "do both base and another strategy have evaluations with a CPU time."),
-    ((math.nan, math.nan), (math.nan, math.nan), "do both base and another strategy have evaluations with a CPU time.")
+    ((math.nan, math.nan), (5, 10), "do base and another strategy both have evaluations with a CPU time."),
+    ((math.nan, math.nan), (math.nan, math.nan), "do base and another strategy both have evaluations with a CPU time.")
 ])
 def test_the_reason_for_no_comparison_at_equal_cpu_time_is_that_of_the_tested_curve(
         tmp_path: Path, base: tuple[float, float], others: tuple[float, float], reason: str | None) -> None:
@@ -1076,6 +1076,40 @@ def test_the_reason_for_no_comparison_at_equal_cpu_time_is_that_of_the_tested_cu
     if reason is not None:
         start = "nothing is compared at equal CPU time, because at no seed "
         assert f"; {start}{reason}" in tree["verdict"][1] and tree["verdict"][1].endswith(f"{cpu['note']}.")
+
+
+EVALUATED = [(5, 5, 0.2), (10, 20, 0.3)]
+UNTIMED = [(5, math.nan, 0.2), (10, math.nan, 0.3)]
+DIVERGED = [(5, 5, math.nan), (10, 20, math.nan)]
+
+
+@pytest.mark.parametrize(("curves", "reason"), [
+    ({"base": DIVERGED, "up": EVALUATED}, "do base and another strategy both have finite values at the time that"),
+    ({"base": EVALUATED, "up": DIVERGED}, "do base and another strategy both have finite values at the time that"),
+    ({"base": None, "up": EVALUATED}, "were base and another strategy both evaluated on valid/mrr during training"),
+    ({"base": None, "up": None}, "were base and another strategy both evaluated during training"),
+    ({"base": EVALUATED, "other": EVALUATED}, "were base and another strategy both evaluated on valid/mrr during tra"),
+    ({"base": UNTIMED, "other": UNTIMED}, "were base and another strategy both evaluated on valid/mrr during training"),
+])
+def test_nothing_is_compared_at_equal_cpu_time_without_values_of_two_strategies(
+        tmp_path: Path, curves: dict[str, list[tuple[float, float, float]] | None], reason: str) -> None:
+    """Their runs diverged, were not evaluated during training, or have no seed in common: those of `other`."""
+    runs = [cell(label, seed + 3 * (label == "other"), 0.3, 20, curve or EVALUATED)
+            for label, curve in curves.items() for seed in (1, 2, 3)]
+    tree = judged_tree(tmp_path, [run if curves[run.label] else replace(run, curves={}) for run in runs])
+    cpu = tree["at_equal"]["cpu_seconds"]
+    assert (cpu["budget"], cpu["rows"], cpu["differences"]) == (None, [], [])
+    assert cpu["note"].startswith(f"nothing is compared at equal CPU time, because at no seed {reason}")
+    assert tree["verdict"][1].endswith(f"; {cpu['note']}.")
+
+
+def test_a_single_strategy_without_evaluations_has_no_values_at_equal_cpu_time(tmp_path: Path) -> None:
+    runs = [cell("base", seed, 0.3, 20, EVALUATED) for seed in (1, 2)]
+    assert judged_tree(tmp_path, runs)["at_equal"]["cpu_seconds"]["budget"] == 20
+    tree = judged_tree(tmp_path, [replace(run, curves={}) for run in runs])
+    cpu = tree["at_equal"]["cpu_seconds"]
+    assert (cpu["budget"], cpu["rows"], cpu["note"]) == (None, [], "no evaluation during training has a CPU time")
+    assert tree["verdict"][0] == "A run of base takes 20 CPU seconds."
 
 
 @pytest.mark.parametrize("n_seeds", [3, 5, 10])
