@@ -68,10 +68,11 @@ def describe(folder: str | os.PathLike[str], parse: Parse) -> Submission:
     not finished or a file of it is damaged.
     """
     folder = Path(folder)
-    settings, record, path = from_run(folder), run_record.read(folder), folder / "identity.json"
-    identity = record.identity or {}
+    path = folder / "identity.json"
+    identity = run_record.read_json(path if path.exists() else None, mapping) or {}
     if plugins := identity.get("plugins"):
         raise UsageError(f"{path}: plugins: {plugins}: others do not have this code; train without it")
+    settings, record = from_run(folder), run_record.read(folder)    # after the check of the code, which may be absent
     command = _command(folder, settings, identity.get("argv"), parse)
     commit = identity.get("commit")
     if commit is not None and text(commit, f"{path}: commit").endswith(DIRTY):

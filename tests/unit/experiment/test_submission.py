@@ -112,9 +112,11 @@ def test_a_flag_is_repeated_without_a_value() -> None:
 @pytest.mark.parametrize(("words", "options"), [
     ((), {}), (("--negatives", "mine"), {}),
     ((), {"command": "resume", "config": dump(resolve("order", "order", seed=3)).replace("strategy: order",
-                                                                                        "strategy: mine")})])
+                                                                                        "strategy: mine")}),
+    ((), {"config": "strategy: order\nmodel: {name: mine}\n"}),
+    ((), {"config": "strategy: order\nmodel: {name: order}\nnegatives: {source: mine}\n"})])
 def test_a_run_of_own_code_is_refused(submit: Submit, words: tuple[str, ...], options: dict[str, str]) -> None:
-    """A strategy that names this code was reported as a file that others do not have."""
+    """Reported were a strategy, as a file that others do not have, and a model or source, as a missing plugin."""
     code, _, err = submit(*words, **options, plugins={"mine.py": "ab"})
     assert code == 2 and "identity.json: plugins: {'mine.py': 'ab'}: others do not have this code" in err
 
