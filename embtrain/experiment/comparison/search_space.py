@@ -88,7 +88,7 @@ def _parse_range(text: str) -> Range:
         if any(isinstance(value_of_list, list | dict) for value_of_list in tree):
             raise wrong
         if len(tree) < 2:
-            raise UsageError(f"--search {text}: {len(tree)} values; give two or more, or set the key with --set")
+            raise UsageError(f"--search {text}: has fewer than two values; give two or more, or set the key with --set")
         values = [(isinstance(value_of_list, bool), value_of_list) for value_of_list in tree]    # true equals 1
         if repeated := [pair for i, pair in enumerate(values) if pair in values[:i]]:
             raise UsageError(f"--search {text}: {repeated[0][1]!r} occurs twice; give each value once")

@@ -359,7 +359,7 @@ def test_a_trial_without_resources_stops_the_search_and_is_run_again(
     ({"search": ["train.lr=1:1"]}, r"^--search train\.lr=1:1: 1 is not below 1; give the lower bound first"),
     ({"search": ["train.lr=0:1:log"]}, r"^--search train\.lr=0:1:log: 0 has no logarithm; give bounds above 0"),
     ({"search": ["train.lr=a:b"]}, "should be KEY"), ({"search": ["train.lr=1:2:lin"]}, "should be KEY"),
-    ({"search": ["train.lr=[1]"]}, r"^--search train\.lr=\[1\]: 1 values; give two or more"),
+    ({"search": ["train.lr=[1]"]}, r"^--search train\.lr=\[1\]: has fewer than two values; give two or more"),
     ({"search": ["negatives.k=[5, 5]"]}, r"^--search negatives\.k=\[5, 5\]: 5 occurs twice; give each value once$"),
     ({"search": ["train.lr=[1, 0.2, 1.0]"]}, r"^--search train\.lr=\[1, 0\.2, 1\.0\]: 1\.0 occurs twice; give each"),
     ({"search": ["train.optimizer=[sgd, sgd]"]}, r"^--search .*: 'sgd' occurs twice; give each value once$"),
