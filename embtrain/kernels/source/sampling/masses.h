@@ -49,11 +49,9 @@ class Arena {
     bool failed_ = false;
 };
 
+// No function takes or returns it: without AVX that would depend on the compiler's options, which it warns about.
 typedef double double4 __attribute__((vector_size(32)));
 typedef double double4_anywhere __attribute__((vector_size(32), aligned(8), may_alias));
-
-inline double4 load(const double* p) { return *(const double4_anywhere*)p; }
-inline void store(double* p, double4 x) { *(double4_anywhere*)p = x; }
 
 constexpr int64_t BLOCK = 16;   // weights per block sum; a multiple of W
 constexpr int64_t CHUNK = 512;  // products added in float32 before they are added to a double
@@ -144,11 +142,12 @@ inline void sum_blocks(const float* m, double* sums) {
             widen(load_half(m + l * BLOCK + i), x);
             total[l] += x;
         }
-    const auto pair_sums = [](double4 a, double4 b) {     // a0 + a1, b0 + b1, a2 + a3, b2 + b3
-        return __builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7);
-    };
-    const double4 ab = pair_sums(total[0], total[1]), cd = pair_sums(total[2], total[3]);
-    store(sums, __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
+    double4 pairs[2];                                      // a0 + a1, b0 + b1, a2 + a3, b2 + b3 of totals a, b; of c, d
+    for (int64_t l = 0; l < 2; ++l)
+        pairs[l] = __builtin_shufflevector(total[2 * l], total[2 * l + 1], 0, 4, 2, 6) +
+                   __builtin_shufflevector(total[2 * l], total[2 * l + 1], 1, 5, 3, 7);
+    *(double4_anywhere*)sums = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 4, 5) +
+                               __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 6, 7);
 }
 
 // Weights m (n) and the running sums of their blocks. Padded with zeros to whole groups of blocks.
@@ -194,7 +193,7 @@ struct Masses {
             from[l] = block * BLOCK, m[l] = of[l]->m + from[l], sum[l] = block ? of[l]->ends[block - 1] : 0;
         }
         auto count = sum < sum;                            // zeros
-        const double4 all_u = load(u);
+        const double4 all_u = *(const double4_anywhere*)u;
         for (int64_t j = 0; j < BLOCK; j += 4) {
             half x[4];
             transpose(load_half(m[0] + j), load_half(m[1] + j), load_half(m[2] + j), load_half(m[3] + j), x);
@@ -218,7 +217,7 @@ struct Masses {
         }
         const double4 all_u = double4{} + u;
         auto count = all_u < all_u;
-        for (int64_t b = 0; b < left; b += BLOCKS) count -= load(end + b) <= all_u;
+        for (int64_t b = 0; b < left; b += BLOCKS) count -= *(const double4_anywhere*)(end + b) <= all_u;
         return std::min(end - ends + ((count[0] + count[1]) + (count[2] + count[3])), blocks() - 1);
     }
 
