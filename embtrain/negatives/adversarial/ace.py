@@ -28,7 +28,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
@@ -36,11 +35,12 @@ from embtrain.common.optimizers.eager import EagerAdam
 from embtrain.common.types import GENERATOR, NOISE, ModelView, Negatives, ProblemSpec, Query
 from embtrain.kernels.sampling.reinforce import DrawnNegatives, ReinforceSpec, ReinforceSums, factors, moments
 from embtrain.negatives.adversarial import shared_draws
+from embtrain.negatives.adversarial.ace_config import AceConfig
 from embtrain.negatives.adversarial.generator import Generator
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.adversarial.shared_draws import AceState
 from embtrain.negatives.adversarial.shortlist import Shortlist
-from embtrain.negatives.base import Collective, NegativesConfig, NegativeSource, Traits
+from embtrain.negatives.base import Collective, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.sampling.context_index import context_sizes_of, row_offsets
 from embtrain.negatives.sampling.row_groups import group_rows
@@ -49,33 +49,6 @@ from embtrain.negatives.static.base import check_masses
 from embtrain.negatives.static.unigram import unigram_masses
 
 MAX_DEFAULT_MODES = 500  # default of modes, if there are many candidates
-
-
-class AceConfig(NegativesConfig):
-    """Settings of `ace`."""
-
-    mix: float = Field(0.5, ge=0, le=1, description="λ, weight of the noise; 1: noise alone, 0: adversary alone (ADV)")
-    sampling: Literal["mixture", "stratified"] = Field(
-        "mixture", description="k draws from the mixture, or k of the noise (weight λ) and k of the adversary (1-λ)")
-    exponent: float = Field(0.75, ge=-10, le=10, description="α of the noise p_nce ∝ n(y)^α")
-    counts: Literal["raw", "subsampled"] = Field(
-        "raw", description="n(y), raw or after the subsampling of frequent words")
-    hidden: int = Field(31, ge=1, le=4096, description="dimension of the generator; one less than 16, 32, ... is fast")
-    generator_lr: float = Field(0.01, gt=0, description="learning rate of the generator, with Adam")
-    update_every: int = Field(0, ge=0, description=(
-        "draws (rows, under share_draws_by: block) between two generator steps; 0: those of a chunk"))
-    shortlist: int | None = Field(None, ge=1, description="S, candidates with their own logit; null: all")
-    groups: int = Field(128, ge=1, description="T, groups of the other candidates, which keep the shares of the noise")
-    entropy: float = Field(1.0, ge=0, description="β, weight of the entropy hinge; 0: none")
-    min_perplexity: int | None = Field(
-        None, ge=1, description="e^c, perplexity of the generator below which the entropy hinge applies; null: 500, or "
-                                "half of the candidates if they are fewer")
-    baseline: Literal["none", "moving", "leave_one_out", "self_critical"] = Field(
-        "self_critical", description="b, baseline of the reward")
-    importance: bool = Field(True, description="learn from the noise negatives too, weighted by ρ")
-    clip: float = Field(10.0, gt=0, description="largest ρ")
-    penalty: float = Field(
-        1.0, ge=0, description="negative reward of a masked known positive, in running standard deviations; 0: none")
 
 
 class Ace(NegativeSource):
@@ -88,7 +61,7 @@ class Ace(NegativeSource):
 
     def __init__(self, config: AceConfig, problem: ProblemSpec):
         super().__init__(config, problem)
-        sizes, v = context_sizes_of(problem, self.name), problem.n_candidates
+        v = problem.n_candidates
         self.modes = min(MAX_DEFAULT_MODES, -(-v // 2)) if config.min_perplexity is None else config.min_perplexity
         if self.modes > v and config.entropy > 0:
             raise UsageError(f"{key('min_perplexity')}: {self.modes} is more than the {v:,} candidates; remove it, or "
@@ -100,17 +73,23 @@ class Ace(NegativeSource):
         mixes = config.share_draws_by in ("block", "batch")
         iid = config.sampling == "mixture" and config.total_weight in (None, config.k)        # else weights are not 1
         self.traits = replace(self.traits, learns_per_row=mixes, mixes_queries=mixes, iid=iid)
-        p = check_masses(unigram_masses(problem, config.exponent, config.counts))
-        p = (p / p.sum()).to(problem.device)
-        shortlist = Shortlist(p.log(), config.shortlist, config.groups, problem.counts)
-        self.generator = Generator(sizes, shortlist, config.hidden, problem.seed).to(problem.device)
-        self.optimizer = EagerAdam(self.generator.parameters(), lr=config.generator_lr)
-        self.cache = GeneratorCache(self.generator, AliasTable(p, problem.device), p, config.mix)
+        self._build_generator(None)
         self.reward_sd = torch.ones((), dtype=torch.float32, device=problem.device)  # running sd of the raw rewards
         self.reward_mean = torch.zeros_like(self.reward_sd)            # running mean of the raw rewards
         self.columns_since_step, self.has_stepped = 0, False   # negatives since the last step; one in this epoch?
         self.group: Collective | None = None                # processes that learn together; None: this one
         self.latest_metrics: dict[str, float] = {}                      # latest value of each metric
+
+    def _build_generator(self, klass: Tensor | None) -> None:
+        """Make an untrained generator. klass (V,): the classes of its shortlist; None: those of the counts."""
+        config, problem = self.config, self.problem
+        p = check_masses(unigram_masses(problem, config.exponent, config.counts))
+        p = (p / p.sum()).to(problem.device)
+        shortlist = Shortlist(p.log(), config.shortlist, config.groups, problem.counts, klass)
+        sizes = context_sizes_of(problem, self.name)
+        self.generator = Generator(sizes, shortlist, config.hidden, problem.seed).to(problem.device)
+        self.optimizer = EagerAdam(self.generator.parameters(), lr=config.generator_lr)
+        self.cache = GeneratorCache(self.generator, AliasTable(p, problem.device), p, config.mix)
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
@@ -278,10 +257,14 @@ class Ace(NegativeSource):
         return {**super().state_dict(), "generator": self.generator.state_dict(),
                 "optimizer": self.optimizer.state_dict(), "scale": self.reward_sd, "centre": self.reward_mean,
                 "snapshot": self.cache.state_dict(), "used": self.columns_since_step,
-                "stepped": self.has_stepped, "metrics": dict(self.latest_metrics)}
+                "stepped": self.has_stepped, "metrics": dict(self.latest_metrics),
+                "classes": self.generator.shortlist.klass}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        klass = self.generator.shortlist.klass
+        if not torch.equal(saved := state.get("classes", klass).to(klass), klass):           # of other counts
+            self._build_generator(saved)
         self.generator.load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.reward_sd, self.reward_mean = state["scale"].to(self.reward_sd), state["centre"].to(self.reward_mean)

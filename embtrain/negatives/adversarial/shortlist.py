@@ -20,24 +20,18 @@ class Shortlist:
     """Classes of candidates, and tables to draw within them.
 
     log_p (V,): the noise, finite for at least one candidate. shortlist: S; None: V. groups: T. counts (V,): order of
-    candidates with equal noise, for instance uniform noise; None: the lower id first.
+    candidates with equal noise, for instance uniform noise; None: the lower id first. klass (V,): the classes of a
+    shortlist of the same size, made from other noise; None: those of this noise.
     """
 
-    def __init__(self, log_p: Tensor, shortlist: int | None, groups: int, counts: Tensor | None = None):
+    def __init__(self, log_p: Tensor, shortlist: int | None, groups: int, counts: Tensor | None = None,
+                 klass: Tensor | None = None):
         v, device = len(log_p), log_p.device
         log_p = log_p.detach().double().cpu()
         has_mass = torch.isfinite(log_p)  # an id without noise gets the smallest nonzero noise
         log_p = torch.log_softmax(torch.where(has_mass, log_p, log_p[has_mass].min()), 0)
         n_single = v if shortlist is None else min(shortlist, v)
-        klass = torch.arange(v, device="cpu")
-        order = klass if counts is None else torch.argsort(counts.cpu(), descending=True, stable=True)
-        order = order[torch.argsort(log_p[order], descending=True, stable=True)]
-        if n_single < v:
-            cumulative = log_p[order[n_single:]].exp().cumsum(0)
-            group = (cumulative / cumulative[-1] * groups).ceil().long().clamp(1, groups) - 1
-            klass = torch.empty_like(order)
-            klass[order[:n_single]] = torch.arange(n_single, device="cpu")
-            klass[order[n_single:]] = n_single + torch.unique_consecutive(group, return_inverse=True)[1]
+        klass = _classes(log_p, n_single, groups, counts) if klass is None else klass.cpu()
         self.n_classes = int(klass.max()) + 1 if v else 0                                  # C
         self.n_single = n_single
         mass = torch.zeros(self.n_classes, dtype=torch.float64, device="cpu").index_add_(0, klass, log_p.exp())
@@ -89,3 +83,18 @@ class Shortlist:
         if n_groups == earlier.n_classes - earlier.n_single:
             classes[self.n_single:] = torch.arange(n_groups, device=device) + earlier.n_single
         return classes
+
+
+def _classes(log_p: Tensor, n_single: int, groups: int, counts: Tensor | None) -> Tensor:
+    """Class of each candidate, (V,) int64: its rank if it is one of the `n_single` first, else that of its group."""
+    klass = torch.arange(len(log_p), device="cpu")
+    if n_single == len(log_p):
+        return klass
+    order = klass if counts is None else torch.argsort(counts.cpu(), descending=True, stable=True)
+    order = order[torch.argsort(log_p[order], descending=True, stable=True)]
+    cumulative = log_p[order[n_single:]].exp().cumsum(0)
+    group = (cumulative / cumulative[-1] * groups).ceil().long().clamp(1, groups) - 1
+    classes = torch.empty_like(order)
+    classes[order[:n_single]] = klass[:n_single]
+    classes[order[n_single:]] = n_single + torch.unique_consecutive(group, return_inverse=True)[1]
+    return classes

@@ -25,6 +25,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.losses import base as losses
 from embtrain.negatives import base as negatives
+from embtrain.negatives.adversarial.ace import Ace
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.nn.module import SampledLoss
 from embtrain.train.state import serialize
@@ -547,3 +548,35 @@ def test_the_remedy_for_vectors_that_are_not_finite_is_not_a_setting_of_a_run(
     with pytest.raises(UsageError, match=r"^negatives: .*not finite.*lower the learning rate") as caught:
         loss(query, weight, target)
     assert "train." not in str(caught.value)
+
+
+# -- a state under other counts ---------------------------------------------------------------------------------------
+
+def shuffled_counts(seed: int) -> Tensor:
+    return torch.randperm(V, generator=torch.Generator().manual_seed(seed)) + 1.0
+
+
+@looped("options", [{"negatives": "ace", "num_contexts": V, "shortlist": 20, "groups": 4, "mix": 0.0},
+                    {"negatives": "rff", "leaf_order": "frequency"}])
+def test_a_state_keeps_its_probabilities_under_other_counts(options: dict[str, Any], query: Tensor, weight: Tensor,
+                                                            target: Tensor) -> None:
+    """The parameters of a class stay those of that class, whatever its rank by count is."""
+    def make(seed: int) -> SampledLoss:
+        return sampled.SampledLoss(num_classes=V, num_sampled=5, counts=shuffled_counts(seed), **options)
+
+    def log_q(loss: SampledLoss) -> Tensor:
+        return loss.log_prob(query, weight, torch.arange(V), context=target)
+    saved, other = make(1), make(2)
+    if options["negatives"] == "ace":
+        for _ in range(20):
+            saved(query.clone().requires_grad_(), weight, target, context=target).backward()
+    before = log_q(saved)
+    other.load_state_dict(saved.state_dict())
+    source = saved.source
+    if options["negatives"] == "ace":                            # classes of a group share its mass by the counts
+        assert isinstance(source, Ace)
+        frequent = source.generator.shortlist.klass < 20
+        torch.testing.assert_close(log_q(other)[:, frequent], before[:, frequent])
+        assert not torch.allclose(log_q(make(2))[:, frequent], before[:, frequent], atol=0.1)
+    else:
+        torch.testing.assert_close(log_q(other), log_q(make(2)))

@@ -237,23 +237,26 @@ class KernelSource(NegativeSource):
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "sums": self.tree.stored_tensors(), "copy": stored_tensors(self.copy),
-                "map": self.feature_map.state(), "touched": self.touched, "built": self.is_built,
-                "since_update": self.since_update, "since_rebuild": self.since_rebuild,
+        return {**super().state_dict(), "counts": self.blocks.sha256(), "sums": self.tree.stored_tensors(),
+                "copy": stored_tensors(self.copy), "map": self.feature_map.state(), "touched": self.touched,
+                "built": self.is_built, "since_update": self.since_update, "since_rebuild": self.since_rebuild,
                 "numbers": self.counter_rng.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        self.counter_rng.load(state["numbers"])
+        self.feature_map.load({name: saved.to(self.problem.device) for name, saved in state["map"].items()})
+        if state.get("counts", self.blocks.sha256()) != self.blocks.sha256():
+            self.is_built = False                             # the sums are of other blocks: made again when needed
+            return
         for tensor, saved in zip(self.tree.stored_tensors(), state["sums"], strict=True):
             tensor.copy_(saved)
         for tensor, saved in zip(stored_tensors(self.copy), state["copy"] or (), strict=True):  # null if old
             tensor.copy_(saved)
-        self.feature_map.load({name: saved.to(self.problem.device) for name, saved in state["map"].items()})
         self.sampler.update_features()
         touched = state["touched"]
         if len(touched) != len(self.touched):                # by block, in an older checkpoint
             touched = touched.repeat_interleave(self.tree.leaf)[:self.tree.n]
         self.touched.copy_(touched)
-        self.counter_rng.load(state["numbers"])
         self.is_built, self.since_update, self.since_rebuild = (state[key] for key in (
             "built", "since_update", "since_rebuild"))

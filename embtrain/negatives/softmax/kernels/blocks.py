@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +43,10 @@ class CandidateBlocks:
         self.place = torch.argsort(order)                                         # (V,) place of each candidate
         start = torch.arange(self.n_blocks + 1, device=order.device) * leaf
         self._core_cache = CellCoreCache(order, start.clamp(max=self.n), copy)
+
+    def sha256(self) -> str:
+        """Checksum of the order and of π: sums of blocks with another one are of other candidates or weights."""
+        return hashlib.sha256(self.order.cpu().numpy().tobytes() + self.prior.cpu().numpy().tobytes()).hexdigest()
 
     def core(self, view: ModelView) -> CellCore | None:
         """The compiled sampler inside blocks by score, on the current model; None if it cannot be used."""
