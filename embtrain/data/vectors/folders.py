@@ -137,12 +137,17 @@ def read_huggingface(folder: Path) -> Vectors:
 
 
 def _names(path: Path, n: int) -> list[str]:
-    """Return the lines of a file of n names. ValueError if it is longer than n names of maximal length."""
+    """Return the lines of a file of n names, which may end in CR LF and begin with a byte order mark.
+
+    ValueError if it is longer than n names of maximal length.
+    """
+    most = len(codecs.BOM_UTF8) + n * (MAX_WORD + 2)
     with open(path, "rb") as file:
-        content = file.read(n * (MAX_WORD + 1) + 1)
-    if len(content) > n * (MAX_WORD + 1):
+        content = file.read(most + 1)
+    if len(content) > most:
         raise ValueError(f"more than {n:,} names of at most {MAX_WORD:,} bytes")
-    return content.decode("utf-8").removesuffix("\n").split("\n")
+    lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]
 
 
 def write_projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:
@@ -193,6 +198,9 @@ def write_lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
 def _check_fields(path: Path, names: Sequence[str], tabs: bool = True) -> None:
     """Raise DataError for a name that would not be one field of one line."""
     breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029" + ("" if tabs else "\t")
+    if names and names[0].startswith("\ufeff"):
+        raise DataError(f"{path}: {json.dumps(names[0])[:60]}: begins with a byte order mark, which readers take for "
+                        "the file's own; this layout cannot represent it")
     for name in names:
         if not name or any(c in name for c in breaks) or any("\ud800" <= c <= "\udfff" for c in name):
             raise DataError(f"{path}: {json.dumps(name)[:60]}: is empty or contains a field or line separator; this "

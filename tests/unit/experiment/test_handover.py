@@ -218,6 +218,16 @@ def test_it_is_read_back_and_the_commands_accept_it(run: Run, graph: Run, tmp_pa
     assert (tmp_path / "b/relations.txt").read_text().splitlines() == relations.words
 
 
+@pytest.mark.parametrize("mark, end", [("", "\r\n"), ("\ufeff", "\n"), ("\ufeff", "\r\n")])
+def test_a_byte_order_mark_and_crlf_are_not_part_of_its_names(run: Run, tmp_path: Path, mark: str, end: str) -> None:
+    experiment.export(run.folder, "huggingface", tmp_path)
+    names = tmp_path / "vocab.txt"
+    names.write_bytes((mark + names.read_text().replace("\n", end)).encode())
+    assert same(folders.read_huggingface(tmp_path), run.word_vectors)
+    with pytest.raises(DataError, match=r"begins with a byte order mark"):
+        folders.write_lines(names, ["\ufeffa", "b"])
+
+
 def test_an_inconsistent_folder_is_refused(run: Run, tmp_path: Path) -> None:
     experiment.export(run.folder, "huggingface", tmp_path)
     text = (tmp_path / "vocab.txt").read_text()
