@@ -13,7 +13,7 @@ import typer
 
 from embtrain.cli import continuation, experiments, limits, options, own_files, prediction, vectors
 from embtrain.common import machine
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import UnknownNames, UsageError
 from embtrain.common.terminal import data_line, note, plain, show, width
 
 if TYPE_CHECKING:
@@ -151,9 +151,17 @@ def evaluate(
     options.configure_output(quiet)
     names = [name for text in on or [] for name in
              ([text] if Path(text).exists() else options.names(text, "--on") or [])]
-    with resumable(lambda: ""):              # a translator that it trains is not kept
-        rows = score(path, names, overrides or (), *options.read_options(limit, encoding))
+    failure: UnknownNames | None = None
+    try:
+        with resumable(lambda: ""):              # a translator that it trains is not kept
+            rows = score(path, names, overrides or (), *options.read_options(limit, encoding))
+    except UnknownNames as error:                # the scores of the other files are printed first
+        if not error.rows:
+            raise
+        rows, failure = list(error.rows), error
     options.emit([row._asdict() for row in rows], as_json, lambda: table(rows, interval_share(path, overrides or ())))
+    if failure is not None:
+        raise failure
 
 
 app.command()(prediction.translate)

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from embtrain.common.terminal import plain, shortened
 
@@ -42,6 +43,12 @@ class DataError(EmbtrainError):
     """A file that is missing, damaged or of another format than expected. The message names file and line."""
 
     code = 3
+
+
+class UnknownNames(DataError):
+    """A file to be scored whose words or names are all unknown. rows: scores of the other files."""
+
+    rows: Sequence[Any] = ()
 
 
 class ResourceError(EmbtrainError):

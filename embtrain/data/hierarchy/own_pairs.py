@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UnknownNames
 from embtrain.data import own_benchmarks
 from embtrain.data.formats.table_rows import RowFilter, is_number, plain_name
 from embtrain.data.hierarchy.files import LOWER_COLUMNS, UPPER_COLUMNS
@@ -84,8 +84,8 @@ def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     own = OwnPairs(kind, [pair for pair, _ in first.values()], np.array([value for _, value in first.values()]),
                   len(rows), unknown, repeated)
     if not own.pairs:
-        raise DataError(f"{path}: no pair contains only concepts of the run ({own.note()}); give a file with the names "
-                        "used in training")
+        raise UnknownNames(f"{path}: no pair contains only concepts of the run ({own.note()}); give a file with the "
+                           "names used in training")
     return own
 
 

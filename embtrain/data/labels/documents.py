@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UnknownNames
 from embtrain.data.labels import arff, dense, xc_repository
 from embtrain.data.labels.sparse import AppendableRows as Rows, Csr, DocumentRow, DocumentsBuilder, merge_features
 from embtrain.data.storage.containers import Source, sources
@@ -141,8 +141,8 @@ def read(path: Path, reader: str, n_features: int, labels: Sequence[str], max_do
                     known.append(y)
                     unknown_features.append(int(part.unknown_features[i]))
     if not unknown_features:
-        raise DataError(f"{path}: none of its {documents:,} documents has a label known to the run; give a file with "
-                        "the labels used in training")
+        raise UnknownNames(f"{path}: none of its {documents:,} documents has a label known to the run; give a file "
+                           "with the labels used in training")
     return OwnDocuments(
         features.csr(), known.csr(), np.array(unknown_features), documents, unlabelled, unknown_labels, above_limit
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, UnknownNames
 from embtrain.data.formats.delimited import SEPARATORS, Delimiter, ParseNotes, read_records, split_fields
 from embtrain.data.storage.containers import Source, sources
 from embtrain.data.triples import ntriples
@@ -68,8 +68,8 @@ def read(path: Path, config: TriplesConfig, graph: Graph) -> OwnTriples:
     for line in notes.warnings():
         _log.warning("%s", line)
     if not len(triples):
-        raise DataError(f"{path}: no triple contains only names of the run ({own.note()}); give a file with the names "
-                        "used in training")
+        raise UnknownNames(f"{path}: no triple contains only names of the run ({own.note()}); give a file with the "
+                           "names used in training")
     return own
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import UnknownNames, UsageError
 from embtrain.common.output_paths import check_replaced_file
 from embtrain.common.types import Score
 from embtrain.data.benchmarks import Benchmark
@@ -47,11 +48,52 @@ class _Choices:
         return bool(self.translators) and not self.tables and not self.files
 
 
+@dataclass
+class _Scored:
+    """Scores of several files, and an error line for each file whose names are all unknown."""
+
+    rows: list[Score] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def add(self, score: Callable[[], list[Score]]) -> None:
+        """Add the scores of one file."""
+        try:
+            self.rows += score()
+        except UnknownNames as error:
+            self.unknown += error.args
+
+    def add_tables(self, vectors: Vectors, tables: Sequence[Benchmark], config: WordsConfig,
+                   scorer: Scorer | None = None) -> None:
+        """Add the scores of vectors on benchmarks. scorer: of pairs, by the model of a run; None: cosines."""
+        for table in tables:
+            self.add(partial(_score_table, vectors, table, config, scorer))
+
+    def result(self) -> list[Score]:
+        """Return the scores. UnknownNames, with the scores of the other files, if a file has unknown names alone."""
+        if self.unknown:
+            error = UnknownNames(*self.unknown)
+            error.rows = self.rows
+            raise error
+        return self.rows
+
+
+def _score_table(vectors: Vectors, table: Benchmark, config: WordsConfig, scorer: Scorer | None) -> list[Score]:
+    """Scores of vectors on one benchmark. UnknownNames if it is the user's and no item has known words alone."""
+    rows = scoring.benchmark(vectors, table.recipe, table.gold, config, scorer=scorer)
+    if table.own_gold is None or any(row.value for row in rows):
+        return rows
+    if not scoring.has_known_items(vectors, table.recipe, table.gold, scorer):
+        raise UnknownNames(f"{table.gold}: no {'question' if table.recipe.kind == 'analogy' else 'pair'} contains only "
+                           "words of the vectors; give a file with words that they have, in the same spelling")
+    return rows
+
+
 def evaluate(what: AnyPath, on: Names | None = None, sets: Sequence[str] = (), reading: ReadOptions = BY_OPTIONS
              ) -> list[Score]:
     """Scores of a run (`evaluate_run`) or of a file of vectors (`evaluate_vectors`), whichever the path is.
 
-    what: a path, or a Run. reading: of a file; the limit also of a run's vectors.
+    what: a path, or a Run. reading: of a file; the limit also of a run's vectors. UnknownNames, with the scores of the
+    other files, if the words or names of a file are all unknown.
     """
     folders.check_encoding(reading, Path(what))
     if is_run(what):
@@ -91,19 +133,20 @@ def evaluate_run(run: Run, on: Names = (), sets: Sequence[str] = (), limit: int 
     if not only_translators and (choices.tables or choices.translators):
         _check_benchmark_keys(sets, choices)
         config = words_config(run_settings.from_run(run.folder, sets).evaluate)
-    rows: list[Score] = []
+    scored = _Scored()
     if choices.tables or choices.translators:
         vectors = _word_vectors(run, config).first(limit)
         is_of_words = isinstance(run.settings.evaluate, WordsConfig)
-        rows += _score_tables(vectors, choices.tables, config, None if is_of_words else run.scorer)
+        scored.add_tables(vectors, choices.tables, config, None if is_of_words else run.scorer)
     if choices.files:
         parts = stored.open_run(run.folder, sets)
-        rows += [row for path in choices.files for row in parts.task.score_file(parts, path)]
+        for path in choices.files:
+            scored.add(partial(parts.task.score_file, parts, path))
     for recipe in choices.translators:
         trained = None if sets else downstream_run(run.folder, recipe)
-        rows += evaluate_translator(recipe, run.folder, vectors.dim, sets) if trained is None else \
+        scored.rows += evaluate_translator(recipe, run.folder, vectors.dim, sets) if trained is None else \
             downstream.rows(trained.scores, recipe, run.folder.name, vectors.dim)
-    return rows
+    return scored.result()
 
 
 def evaluate_vectors(path: AnyPath, on: Names = (), sets: Sequence[str] = (), reading: ReadOptions = BY_OPTIONS
@@ -125,8 +168,11 @@ def evaluate_vectors(path: AnyPath, on: Names = (), sets: Sequence[str] = (), re
         raise UsageError("--on: a translator reads all vectors of a file in UTF-8; leave --limit and --encoding out, "
                          f"or first write another file: embtrain export {path} --out FILE")
     vectors = folders.read_any(path, reading)
-    return _score_tables(vectors, choices.tables, config) + [
-        row for recipe in choices.translators for row in evaluate_translator(recipe, path, vectors.dim, sets)]
+    scored = _Scored()
+    scored.add_tables(vectors, choices.tables, config)
+    for recipe in choices.translators:
+        scored.rows += evaluate_translator(recipe, path, vectors.dim, sets)
+    return scored.result()
 
 
 def evaluate_translator(recipe: EvalRecipe, vectors: AnyPath, dim: int, sets: Sequence[str] = ()) -> list[Score]:
@@ -174,13 +220,6 @@ def _word_vectors(run: Run, config: WordsConfig) -> Vectors:
         return run.word_vectors
     parts = stored.open_run(run.folder, [f"evaluate.vectors={config.vectors}"])
     return cast(WindowsTask, parts.task).word_vectors(parts)
-
-
-def _score_tables(vectors: Vectors, tables: Sequence[Benchmark], config: WordsConfig,
-                  scorer: Scorer | None = None) -> list[Score]:
-    """Scores of vectors on benchmarks. scorer: of pairs, by the model of a run; None: cosines."""
-    return [row for table in tables
-            for row in scoring.benchmark(vectors, table.recipe, table.gold, config, scorer=scorer)]
 
 
 def export(what: AnyPath, format: str, out: AnyPath, reading: ReadOptions = BY_OPTIONS, dtype: str = "float32",

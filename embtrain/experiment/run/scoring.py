@@ -79,6 +79,18 @@ def benchmark(vectors: Vectors, recipe: EvalRecipe, path: Path, config: WordsCon
     return similarity.scores(name, vectors, pairs, config)
 
 
+def has_known_items(vectors: Vectors, recipe: EvalRecipe, path: Path, scorer: Scorer | None = None) -> bool:
+    """Whether one pair or question of a gold file has known words alone; arguments as in `benchmark`."""
+    if recipe.kind == "entailment":
+        gold = entailment.read(path, recipe.format, graded=recipe.metric == "spearman")
+        return bool(entailment.score_pairs(gold, scorer or Scorer(vectors)).known.any())
+    if recipe.kind == "analogy":
+        items = [question[1:] for question in analogy.read_questions(path, recipe.format)]
+        return any((vectors.find(words, True) >= 0).all() for words in items)
+    pairs = similarity.read_pairs(path, recipe.format, recipe.half)
+    return bool(similarity.cosines(vectors, pairs, composed=vectors.subword_source is not None)[1].any())
+
+
 def _entailment(
     recipe: EvalRecipe, path: Path, scorer: Scorer, config: WordsConfig, items: Items | None
 ) -> list[Score]:

@@ -16,7 +16,7 @@ from sklearn.metrics import average_precision_score
 import embtrain
 from embtrain import cli, experiment
 from embtrain.common import progress
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UnknownNames, UsageError
 from embtrain.common.types import Score
 from embtrain.data import own_benchmarks
 from embtrain.data.catalogue.benchmark import GoldFormat
@@ -363,6 +363,30 @@ def test_the_command_accepts_paths_and_names(words: Path, tmp_path: Path, monkey
     assert [row["benchmark"] for row in json.loads(capsys.readouterr().out)] == ["a,b.tsv", "c.tsv"]
 
 
+@pytest.mark.parametrize("text, sets", [
+    ("Aa,Bb,3\nCc,Dd,4\nking,Ee,1\n", ()), ("Aa,Bb,3\nCc,Dd,4\n", ("oov=zero",)), ("Aa,Bb,True\nCc,Dd,False\n", ()),
+    ("word1,word2,word3,target\nAa,Bb,Cc,Dd\n", ()), ("word1,word2,word3,target\nAa,Bb,Cc,king\n", ("oov=zero",))])
+def test_a_file_of_unknown_words_fails_after_the_others(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                        capsys: pytest.CaptureFixture[str], text: str,
+                                                        sets: tuple[str, ...]) -> None:
+    (tmp_path / "unknown.csv").write_text(text)
+    recipe = "kind: analogy\nmetric: accuracy\nformat: {columns: [word1, word2, word3, target], delimiter: comma, " \
+             "header: true}\ncopies: [{mirror: unknown.csv, sha256: unverified}]\n"
+    (tmp_path / "unknown.yaml").write_text(recipe)
+    unknown = "unknown.yaml" if text.startswith("word1") else "unknown.csv"
+    (tmp_path / "own.csv").write_text("".join(f"{a},{b},{score}\n" for a, b, score in GOLD))
+    monkeypatch.chdir(tmp_path)
+    options = [word for key in sets for word in ("--set", f"evaluate.{key}")]
+    for others in ((), ("--on", "own.csv")):
+        command = ["embtrain", "evaluate", words.name, "--on", unknown, *others, "--json", *options]
+        monkeypatch.setattr(sys, "argv", command)
+        assert cli.run() == 3
+        output = capsys.readouterr()
+        assert [row["benchmark"] for row in json.loads(output.out or "[]")] == (["own.csv"] if others else [])
+        [line] = output.err.splitlines()
+        assert line.startswith(f"embtrain: error: {tmp_path / 'unknown.csv'}: no ") and "contains only words of" in line
+
+
 def test_the_table_states_the_coverage_of_its_intervals(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                         capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
@@ -631,8 +655,10 @@ def test_a_graph_is_evaluated_on_other_triples(place: Path, tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"bad.tsv:2: 'p00\\tnext': should be head, relation, tail separated by tabs"):
         experiment.evaluate(place / "graph", [str(tmp_path / "bad.tsv")])
     (tmp_path / "none.tsv").write_text("a\tb\tc\n")
-    with pytest.raises(DataError, match=r"no triple contains only names of the run .0 of 1 triples; skipped: 1 with"):
-        experiment.evaluate(place / "graph", [str(tmp_path / "none.tsv")])
+    with pytest.raises(UnknownNames, match=r"no triple contains only names of the run .0 of 1 triples; skipped: 1 with"
+                       ) as caught:
+        experiment.evaluate(place / "graph", [str(tmp_path / name) for name in ("none.tsv", "more.tsv")])
+    assert {row.benchmark for row in caught.value.rows} == {"more.tsv"}
 
 
 def test_evaluate_keys_change_the_evaluation_of_a_file(place: Path, tmp_path: Path) -> None:
