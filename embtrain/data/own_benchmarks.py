@@ -127,7 +127,7 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
         first = None
     named, text = named_words(first or ()), _find_text(rows, kinds)
     for words in (*named, text[0]):
-        gold = _find_gold(rows, first, kinds, words, path)
+        gold = _find_gold(rows, first, kinds, words, path, delimiter)
         if header := title is not None or (first is not None and gold is not None
                                            and not kinds[gold[1]](first[gold[0]])):
             break                                     # else the first line is a pair, as of the words child and parent
@@ -171,7 +171,7 @@ def _mostly(fits: Callable[[str], bool], rows: Sequence[Sequence[str]], column: 
 
 
 def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds: Mapping[str, Callable[[str], bool]],
-               words: tuple[int, int], path: Path) -> tuple[int, str] | None:
+               words: tuple[int, int], path: Path, delimiter: Delimiter) -> tuple[int, str] | None:
     """Find the column of scores or labels: its index, and `score` or `label`; None if there is none.
 
     first: the first line, if it can be a header. words: the columns of the words. A column in front of them must be
@@ -184,13 +184,24 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
              if first and plain_name(first[i]) in GOLD_NAMES and all(row[i] != first[i] for row in body)]
     choice = [i for i in named or range(max(words), len(rows[0])) if i in found]
     if named and not choice:
-        raise DataError(f"{path}: column {named[0] + 1} ({rows[0][named[0]]!r}): should contain numbers, or True and "
-                        f"False, got {body[0][named[0]][:40]!r}")
+        i = named[0]
+        fits = max(kinds.values(), key=lambda fits: sum(fits(row[i]) for row in body))
+        wrong = next(row for row in body if not fits(row[i]))
+        raise DataError(f"{_place(path, wrong, delimiter)}: column {i + 1} ({rows[0][i]!r}): should contain numbers, "
+                        f"or True and False, got {wrong[i][:40]!r}")
     if len(choice) > 1:
         listed = ", ".join(f"{i + 1} ({rows[0][i][:40]!r})" for i in choice)
         raise DataError(f"{path}: each of the columns {listed} could be the score or label; name one of them `score` "
                         "or `label` in a first line of column names, or name all in a recipe (format.columns)")
     return (choice[0], found[choice[0]]) if choice else None
+
+
+def _place(path: Path, row: Sequence[str], delimiter: Delimiter) -> str:
+    """Return the file and line of the first row with these fields."""
+    lines = ((source, *line) for source in sources([path], lambda name: True)
+             for line in read_nonblank_lines(source, 1 << 16, _HINT))
+    return next((f"{source.name}:{number}" for source, number, text in lines
+                 if split_columns(text, delimiter, len(row)) == row), str(path))
 
 
 def read_sample(path: Path) -> list[str]:

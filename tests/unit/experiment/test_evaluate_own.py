@@ -334,6 +334,10 @@ def test_comments_in_front_of_a_header_are_no_header(words: Path, place: Path, t
     ("king\tqueen\t\xff\n", "is not UTF-8"),
     *((f"man,woman,8\nred,blue,6\n{line}\n", f":3: is not a line of comma-separated values: {line!r}; quote whole "
        "fields, and double a quote inside them") for line in ('"king" x,queen,9', '"king,queen,9')),
+    ("word1,word2,score\nman,woman,8\n\nred,blue,6\none,two,\nred,one,\nred,two,\n",
+     "own.tsv:5: column 3 ('score'): should contain numbers, or True and False, got ''"),
+    ("word1,word2,label\nman,woman,True\nred,blue,?\none,two,?\n",
+     "own.tsv:3: column 3 ('label'): should contain numbers, or True and False, got '?'"),
 ])
 def test_a_malformed_table_is_refused_with_its_line(words: Path, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "own.tsv").write_bytes(text.encode("latin-1"))
