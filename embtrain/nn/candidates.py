@@ -17,8 +17,8 @@ class Candidates(NamedTuple):
     """Negatives of the user's own for one call, in place of drawn ones.
 
     ids: (K,) for all rows, or (N, K). log_q: of the ids, of the same shape; log_q_target: of the targets, (N,). A loss
-    that corrects for q needs the first, NCE and ranking NCE both. N is B, or B·T with several targets, ignored ones
-    included.
+    that corrects for q needs the first, NCE and ranking NCE both. They are finite: an id with q = 0 is never drawn.
+    N is B, or B·T with several targets, ignored ones included.
     """
 
     ids: Tensor
@@ -30,7 +30,7 @@ def as_draw(candidates: Candidates | Tensor, rows: Rows, num_classes: int, needs
             ) -> Negatives:
     """Return candidates as the draw of rows.
 
-    Raises UsageError for wrong types, shapes, devices or ids, or if q is missing.
+    Raises UsageError for wrong types, shapes, devices or ids, or if q is missing or, on the CPU, not finite.
     """
     n, device = rows.targets.numel(), rows.targets.device
     own = candidates if isinstance(candidates, Candidates) else Candidates(candidates)
@@ -57,4 +57,16 @@ def as_draw(candidates: Candidates | Tensor, rows: Rows, num_classes: int, needs
         """The entries of the rows whose target is not ignored."""
         return x if x is None or rows.kept is None or len(x) != n else x[rows.kept.flatten()]
     total_weight = torch.full((1, 1), float(ids.shape[1]), dtype=torch.float32, device=device)
-    return Negatives(kept(ids), log_q=kept(log_q), log_q_target=kept(own.log_q_target), total_weight=total_weight)
+    drawn = Negatives(kept(ids), log_q=kept(log_q), log_q_target=kept(own.log_q_target), total_weight=total_weight)
+    if needs_q != "no":
+        _check_finite("log_q", drawn.log_q)
+    if needs_q == "target":
+        _check_finite("log_q_target", drawn.log_q_target)
+    return drawn
+
+
+def _check_finite(name: str, log_q: Tensor | None) -> None:
+    """Raise UsageError for a logarithm on the CPU that is not finite. Those on another device are not read."""
+    if log_q is not None and log_q.device.type == "cpu" and not (is_finite := log_q.isfinite()).all():
+        raise UsageError(f"candidates: {name}: {float(log_q[~is_finite][0])} is not the logarithm of a probability "
+                         "above 0; leave out classes that are never drawn, or correct their q")

@@ -390,6 +390,11 @@ def test_candidates_of_the_user_need_no_draw_of_the_source(n: int) -> None:
     assert torch.equal(first, second)
 
 
+def test_a_loss_that_does_not_read_log_q_takes_any() -> None:
+    problem, own = Problem(), sampled.Candidates(torch.arange(2), torch.tensor([-torch.inf, torch.nan]))
+    assert module(sampled.NegativeSampling)(problem.query, problem.weight, problem.target, candidates=own).isfinite()
+
+
 def test_the_weight_is_not_a_parameter_of_the_module() -> None:
     problem = Problem()
     loss = module(sampled.NCE, loss_options={"partition": "global"})
@@ -540,6 +545,11 @@ def test_a_share_size_of_none_is_the_default(source: str, share: str | None) -> 
      "candidates: log_q: has the shape (4,)"),
     (lambda p: module()(p.query, p.weight, p.target, candidates=sampled.Candidates(torch.arange(5), -2.0)),
      "candidates: log_q: is a float; it should be a tensor"),
+    *((lambda p, log_q=log_q: module()(p.query, p.weight, p.target, candidates=sampled.Candidates(
+        torch.arange(2), torch.tensor([-1.0, log_q]))), f"candidates: log_q: {log_q} is not the logarithm of a prob")
+      for log_q in (-torch.inf, torch.inf, torch.nan)),
+    (lambda p: module(sampled.NCE)(p.query, p.weight, p.target, candidates=sampled.Candidates(
+        torch.arange(2), torch.zeros(2), torch.full((B,), -torch.inf))), "candidates: log_q_target: -inf is not the"),
     (lambda p: module()(p.query, p.weight, p.target, candidates=[1, 2]), "candidates: ids: is a list"),
     (lambda p: module().load_state_dict(module(source="uniform").state_dict()), "the state is that of uniform"),
     (lambda p: module(source="hardest")(p.query, p.weight, p.target), "negatives: hardest states no probabilities"),
