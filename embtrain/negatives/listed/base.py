@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -53,6 +54,7 @@ class ListedSource(NegativeSource):
 
     Config = ListedConfig
     traits = Traits(supports_total_weight=True)
+    needs_lists: ClassVar[bool] = True       # False: without any list all queries draw from the fallback
     config: ListedConfig
 
     def __init__(self, config: ListedConfig, problem: ProblemSpec):
@@ -87,6 +89,8 @@ class ListedSource(NegativeSource):
         raise TypeError(f"{type(self).__name__} does not implement read_lists")
 
     def _check_range(self, lists: CandidateLists, sizes: list[int]) -> None:
+        if not len(lists) and not self.needs_lists:
+            return
         if not len(lists) or lists.ids.min() < 0 or lists.ids.max() >= self.problem.n_candidates or \
                 (lists.keys < 0).any() or (lists.keys >= sizes).any() or not (lists.weights > 0).all():
             raise UsageError(f"{key('source')}: {self.name}: the lists do not fit these data; give at least one list, "

@@ -41,6 +41,7 @@ class Reflexive(ListedSource):
     config: ReflexiveConfig
     traits = Traits(supports_total_weight=True, sharing_modes=("row", "window"),
                     sharing_limit="draws the entity of each query")
+    needs_lists = False                      # all relations may be symmetric
 
     def read_lists(self, reader: ListReader) -> CandidateLists:
         return reader.itself(self.config.max_symmetric)

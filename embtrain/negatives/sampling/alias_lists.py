@@ -19,12 +19,14 @@ from embtrain.negatives.setting_keys import section
 
 
 class AliasLists:
-    """The distributions of L lists over V candidates, on a device. power: α."""
+    """The distributions of L lists, possibly none, over V candidates, on a device. power: α."""
 
     def __init__(self, lists: CandidateLists, n_candidates: int, power: float, device: str):
         if len(lists) * n_candidates >= 1 << 63:
             raise ResourceError(f"{section()}: {len(lists):,} lists and {n_candidates:,} candidates are more pairs "
                                 "than 64 bits can distinguish")
+        if not len(lists):  # `draw` reads row 0 for queries without a list
+            lists = CandidateLists.from_entries((0,), np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.ones(1))
         size = np.diff(lists.offsets)
         largest = np.maximum.reduceat(lists.weights, lists.offsets[:-1])
         p = (lists.weights / np.repeat(largest, size)) ** power            # relative, so that no power overflows

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import Query
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.listed.candidates import CandidatesConfig, ListedCandidates
+from embtrain.negatives.listed.reflexive import Reflexive, ReflexiveConfig
 from embtrain.negatives.listed.typed import Typed, TypedConfig
 from embtrain.negatives.sampling.alias_lists import AliasLists
 
 ALL = torch.arange(V).unsqueeze(0)
+NO_LISTS = CandidateLists.from_entries((0,), np.zeros((0, 1), np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 def some_entries(columns: int, n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -111,6 +114,18 @@ def test_a_query_without_a_list_draws_from_the_fallback() -> None:
     torch.testing.assert_close(q[~has_list][0].float(), unigram)
     assert bool(has_list.any()) and float(q[has_list].max()) > 0.1
     assert float((q[has_list] - 0.2 * unigram).min()) > -1e-7                          # the fallback's share
+
+
+@pytest.mark.parametrize("share", ["row", "window"])
+def test_reflexive_without_lists_draws_from_the_fallback(share: Literal["row", "window"]) -> None:
+    """All relations of a graph can be symmetric."""
+    sampler = Reflexive(ReflexiveConfig(source="reflexive", k=4, share_draws_by=share),
+                        replace(tiny_problem(), lists=FixedLists(NO_LISTS)))
+    queries = query(60)
+    drawn = sampler.draw(queries, 4, TableView())
+    assert drawn.log_q is not None and sampler.metrics() == {"listed": 0.0}
+    torch.testing.assert_close(drawn.log_q.exp(), torch.full_like(drawn.log_q, 1 / V))
+    torch.testing.assert_close(q_of(sampler, queries), torch.full((60, V), 1 / V, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("share", ["block", "batch"])
@@ -222,7 +237,7 @@ GOOD = CandidateLists.from_entries((0,), np.zeros((1, 1), np.int64), np.zeros(1,
     (replace(GOOD, ids=np.array([V])), {}, r"^negatives\.source: candidates: the lists do not fit .* below 40"),
     (replace(GOOD, keys=np.array([[CONTEXTS]])), {}, r"keys below \[6\]"),
     (replace(GOOD, weights=np.array([math.nan])), {}, r"weights above 0"),
-    (CandidateLists.from_entries((0,), np.zeros((0, 1), np.int64), np.zeros(0, np.int64), np.zeros(0)), {}, "one list"),
+    (NO_LISTS, {}, "one list"),
 ])
 def test_settings_that_cannot_work_are_refused(lists: CandidateLists, settings: dict[str, object], message: str
                                                ) -> None:
