@@ -124,6 +124,13 @@ def test_without_a_home_the_cache_is_in_the_temporary_folder(
     assert stranger.stat().st_mode & 0o777 == 0o700
 
 
+def test_charts_are_silent_about_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    place = str(tmp_path / "file" / "x")
+    done = shell(f'"{sys.executable}" -c "import embtrain.report.charts.svg"', MPLCONFIGDIR=place)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_cache_writable_by_another_user_is_refused(stranger: Path, tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     stranger.mkdir()
