@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -20,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
-from embtrain.train.state.signals import Stop
+from embtrain.train.state.signals import Stop, to_resume
 
 T = TypeVar("T")
 POLL_SECONDS = 0.05
@@ -90,6 +91,11 @@ class ProcessGroup:
 SOLO = ProcessGroup()
 
 
+def _first_sentence(error: RuntimeError) -> str:
+    """The first sentence of an error of gloo, without the place in its source that it begins with."""
+    return re.sub(r"^\[[^\]]*\] *", "", " ".join(str(error).split())).split(". ")[0][:120].rstrip(".")
+
+
 class GlooGroup(ProcessGroup):
     """A group of several processes. `store`: the launcher's store, with a prefix of this group alone."""
 
@@ -120,11 +126,11 @@ class GlooGroup(ProcessGroup):
         try:
             yield
         except RuntimeError as error:  # torch raises it for a closed connection and after the time limit
-            reason = " ".join(str(error).split())[-120:]
             time.sleep(POLL_SECONDS)   # an error of another process reaches the store before its connection ends
             self.check()
             raise GroupFailed(f"process {self.rank} of {self.size}: another process is gone or did not take part in "
-                              f"time: {reason}") from error
+                              f"time ({_first_sentence(error)}); it stops, and torchrun can be started again"
+                              f"{to_resume()}") from error
 
     # -- work of process 0 --------------------------------------------------------------------------------------
 
@@ -170,7 +176,8 @@ class GlooGroup(ProcessGroup):
 
     def check(self) -> None:
         if not self._is_launched():
-            raise GroupFailed("the launcher of this process has ended; it stops, and torchrun can be started again")
+            raise GroupFailed("the launcher of this process has ended; it stops, and torchrun can be started again"
+                              f"{to_resume()}")
         with self._using_store():
             if not self._store.check(["failed"]):
                 return
@@ -218,4 +225,4 @@ class GlooGroup(ProcessGroup):
             raise
         except RuntimeError as error:  # torch's errors of a store derive from it
             raise GroupFailed(f"process {self.rank} of {self.size}: the store of the launcher is gone; it stops, and "
-                              "torchrun can be started again") from error
+                              f"torchrun can be started again{to_resume()}") from error

@@ -48,6 +48,12 @@ def resumable(command: Callable[[], str]) -> Iterator[None]:
         _commands.remove(command)
 
 
+def to_resume() -> str:
+    """The end of a message: `; to resume: COMMAND`, or '' while there is nothing to continue."""
+    command = _commands[0]() if _commands else ""
+    return command and f"; to resume: {command}"
+
+
 def forget_signals() -> None:
     """Begin a command or a call of the Python interface: signals of earlier ones explain none of its errors."""
     _raised.clear()

@@ -123,6 +123,7 @@ def test_a_killed_process_ends_the_others_in_one_line(place: Path, monkeypatch: 
     ranks[1].send(signal.SIGKILL)
     code, text = ranks[0].end(20)
     assert code == 4 and "another process is gone" in text and "Traceback" not in text
+    assert text.endswith("; it stops, and torchrun can be started again; to resume: embtrain resume killed\n"), text
     assert ranks[1].end()[0] == -9
 
 

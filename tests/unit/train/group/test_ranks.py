@@ -17,10 +17,15 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 import embtrain
 from embtrain.common import progress
 from embtrain.train.group import launch
-from embtrain.train.group.processes import GlooGroup
+from embtrain.train.group.processes import GlooGroup, GroupFailed
 from embtrain.train.group.trainer import GroupTrainer
+from embtrain.train.state.signals import resumable
 
 pytestmark = pytest.mark.long
+
+# An error of torch 2 for a process that was killed.
+GLOO = ("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:27322. This "
+        "is typically caused by a remote worker crashing. Check the logs of the failing process for details. GLHF!")
 
 
 @pytest.fixture
@@ -112,6 +117,17 @@ def test_settings_that_differ_end_in_one_line_of_process_0(place: Path) -> None:
     assert results[0][1] == ("embtrain: error: configuration: train.lr is '0.025' in process 0 and '0.5' in process 1; "
                              "start all processes with the same command and files\n")
     assert not (place / "out").exists()
+
+
+def test_an_exchange_with_a_killed_process_names_the_reason_and_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GlooGroup, "check", lambda self: None)
+    group = GlooGroup(0, 2, None, lambda: True)                                            # type: ignore[arg-type]
+    for text, reason in ((GLOO, "Connection closed by peer [127.0.0.1]:27322"), ("Timed out", "Timed out")):
+        with pytest.raises(GroupFailed) as caught, resumable(lambda: "embtrain resume out"), group._exchanging():
+            raise RuntimeError(text)
+        assert str(caught.value) == (
+            f"process 0 of 2: another process is gone or did not take part in time ({reason}); it stops, and torchrun "
+            "can be started again; to resume: embtrain resume out")
 
 
 def test_a_world_size_without_torchrun_is_refused(place: Path) -> None:
