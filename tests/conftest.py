@@ -15,7 +15,9 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-# A shell that starts tests in the background makes them and their commands ignore Ctrl-C.
+# A shell that starts tests in the background makes them and their commands ignore Ctrl-C, nohup SIGHUP.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

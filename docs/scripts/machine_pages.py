@@ -52,7 +52,7 @@ RECIPES = (
         "A file, a folder or an archive of text. Without `--set evaluate.benchmarks=[]` the default benchmarks are "
         "read or downloaded. One thread and one seed give the same bits again."),
     Recipe("Continue a run that was stopped", ("embtrain resume runs/words --quiet --json",),
-           "Exit codes 130 and 143 mean stopped, and the state is saved. A finished run is only evaluated again."),
+           "Exit codes 129, 130 and 143 mean stopped, and the state is saved. A finished run is only evaluated again."),
     Recipe("Query vectors", ("embtrain neighbours runs/words bal --count 3 --json",),
            "Works on runs and on files of vectors (word2vec, GloVe, fastText, safetensors)."),
     Recipe("Export vectors", ("embtrain export runs/words --format word2vec --out words.txt",),
@@ -132,7 +132,7 @@ def _skill() -> str:
         "samplers.\n---\n\n# embtrain on one page\n", f"{SUMMARY}\n",
         "Every command takes `--quiet` and `--json`: one JSON value on standard output, progress and warnings on "
         "standard error. An error is one line on standard error with the file, line or key, and the remedy. Exit "
-        "codes: 0 done, 2 usage, 3 data, 4 resources, 130 and 143 stopped, 70 a bug.\n",
+        "codes: 0 done, 2 usage, 3 data, 4 resources, 129, 130 and 143 stopped, 70 a bug.\n",
         *recipes,
         "## Commands\n", "\n".join(f"- `embtrain {name}`: {about}" for name, about in _commands()) + "\n",
         "## Strategies (`--strategy`)\n", "\n".join(groups) + "\n",

@@ -9,7 +9,7 @@
     doctor.py       doctor
     options.py      options shared by several commands
     entry_point.py  errors as one line and an exit code
-    interrupt.py    SIGINT and SIGTERM
+    interrupt.py    SIGINT, SIGTERM and SIGHUP
     limits.py       limits of the machine, as errors
     streams.py      standard streams that are closed, full or gone
     bench           the benchmarks of speed

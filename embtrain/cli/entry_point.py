@@ -1,6 +1,6 @@
 """Entry point of the command: turns every error into one line and an exit code.
 
-Exit codes: 0 done · 2 usage · 3 data · 4 resources · 70 a bug in embtrain, saved in a file · 130 and 143 stopped ·
+Exit codes: 0 done · 2 usage · 3 data · 4 resources · 70 a bug in embtrain, saved in a file · 129, 130 and 143 stopped ·
 141 the reader of the output closed the pipe.
 """
 

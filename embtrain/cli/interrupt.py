@@ -1,4 +1,4 @@
-"""Signal handlers of the embtrain command for SIGINT and SIGTERM, from the first import to the end of the process.
+"""Signal handlers of the embtrain command for SIGINT, SIGTERM and SIGHUP, from the first import to its end.
 
 `install_exit_handler` is used when there is nothing to save: while the command imports its modules at the start, and
 after its output is printed. In between, the handler of `install_stop_handler` raises `Stopped`, so that temporary files
@@ -16,7 +16,7 @@ import time
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # co_filename of the frames in which Python imports a module
 
 
@@ -28,8 +28,8 @@ def install_exit_handler() -> None:
 def install_stop_handler() -> None:
     """Install a handler that raises `Stopped` on the first signal and ends the process on a second one.
 
-    A second signal within `DUPLICATE_SECONDS` (embtrain/train/state/signals.py) of the first is ignored: launchers
-    like `timeout` send one signal twice, to the process and to its process group.
+    A duplicate of the first signal (`is_second` in embtrain/train/state/signals.py) is ignored: launchers like
+    `timeout` send one signal twice, to the process and to its process group.
     """
     _install(_StopHandler())
     default_hook = sys.unraisablehook
@@ -48,7 +48,7 @@ def install_stop_handler() -> None:
 def _install(handler: Any) -> None:
     for signum in SIGNALS:
         if signal.getsignal(signum) is not signal.SIG_IGN:  # ignored by the parent: SIGINT of a job
-            # that a shell script started with &
+            # that a shell script started with &, SIGHUP of one that nohup started
             signal.signal(signum, handler)
 
 
@@ -59,10 +59,10 @@ class _StopHandler:
         self.stopped_at: float | None = None   # time.monotonic() of the signal that raised; None: none so far
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
-        from embtrain.train.state.signals import DUPLICATE_SECONDS, end_at_once, raise_stopped
+        from embtrain.train.state.signals import end_at_once, is_second, raise_stopped
 
         if self.stopped_at is not None:
-            if time.monotonic() - self.stopped_at >= DUPLICATE_SECONDS:
+            if is_second(signum, time.monotonic() - self.stopped_at):
                 end_at_once(signum)
         elif _is_importing(frame):
             end_at_once(signum)

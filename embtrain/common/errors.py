@@ -1,7 +1,7 @@
 """Errors that a user can cause. Each ends the command with one line and one exit code.
 
 0 success · 2 usage or configuration · 3 data · 4 resources · 70 a bug in embtrain (a report is saved) ·
-130 and 143 stopped by SIGINT and SIGTERM.
+129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ReportedElsewhere(BaseException):
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM arrived, and the state of the run has been saved.
+    """SIGINT, SIGTERM or SIGHUP arrived, and the state of the run has been saved.
 
     Not a subclass of Exception, like KeyboardInterrupt: a library that catches its own errors must not catch this.
     """

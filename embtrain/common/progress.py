@@ -58,7 +58,8 @@ class Progress:
     def add(self, n: int = 1, note: str = "") -> None:
         self.done += n
         if self._bar is not None:
-            self._bar.update(n)
+            with terminal.dropped_if_lost():
+                self._bar.update(n)
             if note:
                 self._bar.set_postfix_str(terminal.plain(note), refresh=False)
         elif not is_quiet() and (now := time.monotonic()) >= self._next_line:
@@ -83,7 +84,8 @@ class Progress:
 
     def close(self) -> None:
         if self._bar is not None:
-            self._bar.close()
+            with terminal.dropped_if_lost():
+                self._bar.close()
 
 
 def tracked(items: Iterable[Item], label: str, total: int | None = None, unit: str = "it") -> Iterator[Item]:

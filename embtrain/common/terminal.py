@@ -7,10 +7,12 @@ writes these characters as escapes (`\\x1b`, `\\n`, `\\u202e`) and keeps all oth
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import IO
 
 WIDTH = 80        # columns of output that is not wrapped at the width of a terminal
@@ -60,9 +62,24 @@ def data_line(line: str, flush: bool = False) -> None:
     print(plain(line) if sys.stdout.isatty() else line, flush=flush)
 
 
+@contextlib.contextmanager
+def dropped_if_lost() -> Iterator[None]:
+    """Drop progress that a terminal cannot take any more, for example after a lost connection.
+
+    The command's own streams do so (cli/streams.py); a program of the user has those of Python.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
+
+
 def note(line: str) -> None:
     """Print one line of progress to standard error."""
-    print(plain(line), file=sys.stderr, flush=True)
+    with dropped_if_lost():
+        print(plain(line), file=sys.stderr, flush=True)
 
 
 class OneLine(logging.Formatter):

@@ -32,7 +32,7 @@ def fit_api(negatives: str | None = None, *, model: str | None = None,
     into a text file in the cache folder, and its tokens are not changed; a task on text or walks can train on it.
     sets: settings, as a mapping or as KEY=VALUE texts. tuned: use the tuned settings of this model and corpus.
     Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message. Ctrl-C saves
-    the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM raises Stopped.
+    the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM and SIGHUP raise Stopped.
     """
     path, texts = None if config is None else Path(config), sets_argument(sets)
     if corpus is not None:

@@ -47,7 +47,7 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
 
     Failed runs are run again in a repeated call, except with `join`. Raises UsageError, DataError or ResourceError
     (embtrain.common.errors), each with a one-line message. Ctrl-C saves the states of the runs and raises Interrupted,
-    a KeyboardInterrupt; SIGTERM raises Stopped.
+    a KeyboardInterrupt; SIGTERM and SIGHUP raise Stopped.
     """
     if parallel is not None:
         whole_number("parallel", parallel, 1)

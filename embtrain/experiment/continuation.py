@@ -28,7 +28,7 @@ def continue_run(run: str | os.PathLike[str], corpus: str | Path | Iterable[Iter
     or the reading settings of its text in `sets`. sets: over the settings of `run`, a mapping or KEY=VALUE texts. seed:
     by default that of `run` plus 1, so that no random number is drawn again. out: a new folder. Raises UsageError,
     DataError or ResourceError, each with a one-line message. Ctrl-C saves the state of the run and raises Interrupted,
-    a KeyboardInterrupt; SIGTERM raises Stopped.
+    a KeyboardInterrupt; SIGTERM and SIGHUP raise Stopped.
     """
     texts, parent = sets_argument(sets), Path(run)
     corpus, keys = corpus_or_lists(corpus, lambda: run_settings.from_run(parent))

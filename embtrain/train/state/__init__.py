@@ -6,5 +6,5 @@ position.py     the progress counters of a run
 metrics_log.py  metrics.jsonl
 sink_relay.py   passes the log to the sinks
 lease.py        which machine works on a run of a shared folder
-signals.py      stops on SIGINT and SIGTERM
+signals.py      stops on SIGINT, SIGTERM and SIGHUP
 """

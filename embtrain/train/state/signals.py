@@ -1,14 +1,16 @@
-"""Stops training on SIGINT and SIGTERM: it finishes its step, saves a checkpoint and raises Stopped.
+"""Stops training on SIGINT, SIGTERM and SIGHUP: it finishes its step, saves a checkpoint and raises Stopped.
 
 A second signal ends the process at once, without saving. Launchers like `timeout` send one request twice, to the
-process and to its group, so a signal within `DUPLICATE_SECONDS` of the first is a duplicate and ignored. However the
-process is stopped, its last line names the command of `resumable`, if there is one.
+process and to its group, so a signal within `DUPLICATE_SECONDS` of the first is a duplicate and ignored. A closed
+terminal and its shell each send SIGHUP, so SIGHUP is never a second signal. However the process is stopped, its last
+line names the command of `resumable`, if there is one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -18,7 +20,7 @@ from typing import Any, NoReturn, Self
 
 from embtrain.common.errors import Interrupted, Stopped
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DUPLICATE_SECONDS = 0.25  # window after the first signal in which another one is its duplicate
 _commands: list[Callable[[], str]] = []  # of the `resumable` blocks that are executed, the outermost first
 _raised: list[int] = []  # signals that a handler has raised as Stopped in this command or call
@@ -70,8 +72,13 @@ def hidden_stop(error: Exception) -> Stopped | None:
     in the message, matplotlib drops it."""
     if isinstance(error.__cause__, Stopped):
         return error.__cause__
-    named = next((stopped for stopped in map(Stopped, SIGNALS) if str(stopped) in str(error)), None)
+    named = next((stopped for stopped in map(Stopped, SIGNALS) if re.search(rf"{stopped}\b", str(error))), None)
     return named or (Stopped(_raised[-1]) if _raised and type(error) in _HIDING else None)
+
+
+def is_second(signum: int, seconds: float) -> bool:
+    """Whether a signal, these seconds after the first one, ends the process at once, and is not a duplicate."""
+    return signum != signal.SIGHUP and seconds >= DUPLICATE_SECONDS
 
 
 def end_at_once(signum: int) -> NoReturn:
@@ -149,5 +156,5 @@ class Stop:
                 os.write(2, b"\nstopping after a checkpoint; a second signal stops at once\n")
             if self._raise_at_once:
                 raise_stopped(signum)
-        elif now - self._since >= DUPLICATE_SECONDS:
+        elif is_second(signum, now - self._since):
             end_at_once(signum)

@@ -400,7 +400,7 @@ SENDS = "sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda self, n
      "embtrain: stopped by signal {}\n"),
     ("class Deleted:\n    def __del__(self): ctrl_c()\nfrom embtrain.data.catalogue import fetch\n"
      "def deletes(): Deleted(); return []\nfetch.list_data = deletes\n", "embtrain: stopped by signal {}\n")])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_at_any_moment_gives_at_most_one_line_and_its_code(during: str, message: str, number: int) -> None:
     command = ["list", "--combinations"] if "torch" in during else ["data", "list"]
     done = in_fresh(f"{during}sys.argv = ['embtrain', *{command}]\nfrom embtrain.cli import main; main()", number)
@@ -417,5 +417,7 @@ def test_a_second_signal_ends_the_process_but_a_repeated_first_one_does_not(monk
     assert left == []
     assert handler.stopped_at is not None
     handler.stopped_at -= 1
+    handler(1, None)                                         # of a closed terminal and of its shell
+    assert left == []
     handler(2, None)
     assert left == [130]

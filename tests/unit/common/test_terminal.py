@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import errno
+import io
 import json
 import logging
 import pickle
 import sys
+import time
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from helpers.looped import looped
 
 from embtrain import experiment
 from embtrain.cli import entry_point, options
-from embtrain.common import terminal
+from embtrain.common import progress, terminal
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import Score
 from embtrain.data.vectors import folders, vectors
@@ -192,6 +195,37 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
     assert "model ``x`<b>|\\u202e``, strategy ``x`<b>|\\u202e``" in lines[2]
     assert r"| x\`\<b\>\|\\u202e | x\`\<b\>\|\\u202e | 1.000 |  | 3 |" in lines
     assert lines.count("````yaml") == 1 and "\u202e" not in card
+
+
+# --- a lost terminal ---------------------------------------------------------------------------------------------
+
+class LostTerminal(io.StringIO):
+    """Standard error whose terminal is gone once `is_lost` is set."""
+
+    is_lost = False
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self.is_lost:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().write(text)
+
+
+def test_progress_outlives_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a run would end without the checkpoint that SIGHUP requests."""
+    lost = LostTerminal()
+    monkeypatch.setattr(sys, "stderr", lost)
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "quiet", False)
+    with progress.Progress("training", 10) as shown:
+        shown.add(1)
+        lost.is_lost = True
+        time.sleep(0.15)                                     # tqdm writes every tenth of a second
+        shown.add(1)
+        terminal.note("a line")
+    assert shown.done == 2
 
 
 # --- one module prints -------------------------------------------------------------------------------------------

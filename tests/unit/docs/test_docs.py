@@ -31,6 +31,7 @@ from embtrain.gensim.arguments import KEYS, SUBWORD_KEYS
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
+from embtrain.train.state.signals import SIGNALS
 
 ROOT = Path(__file__).resolve().parents[3]
 GENERATED = ("docs/_build/", "docs/reference/registry/", "docs/results/generated/", "docs/results/comparisons/")
@@ -362,4 +363,5 @@ def test_science_has_a_row_for_each_item_once() -> None:
 def test_exit_codes_are_those_of_the_errors() -> None:
     section = PAGES["docs/how-to/runs.md"].split("## Exit codes")[1].split("\n## ")[0]
     options = {int(code) for cells in rows(section) for code in re.findall(r"\d+", cells[0])}
-    assert options == {0, *(kind.code for kind in [EmbtrainError, *EmbtrainError.__subclasses__()]), 130, 143, 141}
+    stopped = (128 + number for number in SIGNALS)
+    assert options == {0, *(kind.code for kind in [EmbtrainError, *EmbtrainError.__subclasses__()]), *stopped, 141}

@@ -480,7 +480,7 @@ def request_stop(number: int = signal.SIGTERM) -> None:
     os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_ends_training_after_the_block_with_all_saved(tmp_path: Path, number: int) -> None:
     training = fit(tmp_path, series(-1.0, -1.0))
     training.examples.before = {5: lambda: request_stop(number)}

@@ -24,7 +24,7 @@ def _handlers() -> Iterator[None]:
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signal_is_recorded_and_raised_on_check(number: int, code: int, capfd: pytest.CaptureFixture[str]) -> None:
     with Stop() as stop:
         stop.check()
@@ -44,6 +44,17 @@ def test_request_sent_twice_is_one_request() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.requested == signal.SIGTERM
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP])
+def test_a_lost_terminal_is_no_second_signal(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed terminal and its shell each send SIGHUP, at any distance."""
+    monkeypatch.setattr("embtrain.train.state.signals.end_at_once", lambda _: pytest.fail("ended without a checkpoint"))
+    with Stop() as stop:
+        os.kill(os.getpid(), first)
+        stop._since -= 10
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.requested == first
 
 
 def twice(first: int, second: int) -> Callable[[], None]:
@@ -85,18 +96,19 @@ def test_previous_handlers_are_restored() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_ignored_signal_stays_ignored_while_the_block_runs() -> None:
-    """A script's background job starts with SIGINT ignored, as when the command starts; SIGTERM stops it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ignored_signal_stays_ignored_while_the_block_runs(number: int) -> None:
+    """A script's background job starts with SIGINT ignored, and one of nohup with SIGHUP; SIGTERM stops both."""
+    before = signal.signal(number, signal.SIG_IGN)
     try:
         with Stop() as stop:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             assert stop.requested is None
             os.kill(os.getpid(), signal.SIGTERM)
             assert stop.requested == signal.SIGTERM
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(number) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def test_other_threads_install_no_handler() -> None:

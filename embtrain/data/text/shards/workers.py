@@ -124,7 +124,8 @@ def _started(store: ShardStore, shards: Sequence[Shard], n_workers: int) -> Iter
 
 def _work(pipe: Connection, store: ShardStore, shards: Sequence[Shard]) -> None:
     """Encode the shards whose numbers arrive."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)             # Ctrl-C reaches the parent, which ends the workers
+    for number in (signal.SIGINT, signal.SIGHUP):            # they reach the parent, which ends the workers
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     progress.quiet = True
     while True:
