@@ -25,6 +25,7 @@ MAX_ROWS = 64          # rows whose negatives are ranked
 MAX_CANDIDATES = 2048  # evenly spaced candidates that are scored: with all, a log line takes as long as a block
 MAX_RANKED = 256       # negatives ranked per component, evenly spaced
 VECTOR_GEOMETRIES = ("dot", "cosine")    # geometries in which queries and candidates share a space
+ROUNDING = 16                 # differences below so many units in the last place of a row's largest score are rounding
 MIN_SINE = 1e-4               # sin θ below which o is undefined
 
 
@@ -84,21 +85,25 @@ class _ScoredNegatives:
     def mean_rank(self, row: Tensor, column: Tensor) -> float:
         """Mean rank of the negatives at (row, column) (n',), rows ascending; ties share the mean of their ranks.
 
-        A negative is compared with the candidates other than itself. Counted by NumPy, the negatives of a row at once:
-        summing a comparison takes PyTorch twenty times as long.
+        Two scores that differ by rounding are tied, if only one of them is a scored candidate's. A negative is compared
+        with the candidates other than itself. Counted by NumPy, the negatives of a row at once: summing a comparison
+        takes PyTorch twenty times as long.
         """
         rows, n_candidates = row.cpu().numpy(), self.candidate_scores.shape[1]
         scores, n_others, n_own = self._scores(row, column), self.view.n_candidates, 0
+        rounding = ROUNDING * np.finfo(scores.dtype).eps * np.abs(self.candidate_scores).max(1)[rows]
         if self.ids is not None:
             ids = self.ids[row, column].cpu().numpy()
             is_scored = ids % self.stride == 0
             # the same number as a candidate, since a product rounds in another way than a dot product
+            rounding[is_scored] = 0
             scores[is_scored] = self.candidate_scores[rows[is_scored], ids[is_scored] // self.stride]
             n_others, n_own = n_others - 1, int(is_scored.sum())
         n_above = -0.5 * n_own                                          # a negative is tied with itself
         for places in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows)) + 1):
-            candidates, x = self.candidate_scores[rows[places[0]]], scores[places, np.newaxis]
-            n_above += np.count_nonzero(candidates > x) + 0.5 * np.count_nonzero(candidates == x)
+            candidates = self.candidate_scores[rows[places[0]]]
+            x, margin = scores[places, np.newaxis], rounding[places, np.newaxis]
+            n_above += 0.5 * (np.count_nonzero(candidates > x + margin) + np.count_nonzero(candidates >= x - margin))
         return 1 + n_above / (len(rows) * n_candidates - n_own) * n_others
 
     def _scores(self, row: Tensor, column: Tensor) -> np.ndarray:
