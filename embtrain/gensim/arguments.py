@@ -17,7 +17,7 @@ import numpy as np
 
 from embtrain import experiment
 from embtrain.common import machine, shipped
-from embtrain.common.config import Layer, as_sets, from_set, read_yaml
+from embtrain.common.config import Layer, Place, as_sets, from_set, read_yaml
 from embtrain.common.config.layers import printable
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import TextConfig
@@ -80,9 +80,14 @@ def checked_sets(sets: Sets | None, given: Mapping[str, Any]) -> list[str]:
             if section == "text" and rest and rest[0] in TextConfig.model_fields and key not in _USED_TEXT_KEYS:
                 raise ArgumentError(f"sets: {key}: has no effect, because sentences are lists of words, all of which "
                                     "are trained on; remove it")
-            if section == "evaluate" or key in _RUN_KEYS:
-                raise ArgumentError(f"sets: {key}: works only in a run; remove it, or train with embtrain.fit")
+            _refuse_run_key("sets", key)
     return lines
+
+
+def _refuse_run_key(label: str, key: str) -> None:
+    """Raise ArgumentError for a key of evaluations, checkpoints or starting values. label: its origin in the error."""
+    if key in _RUN_KEYS or key.split(".")[0] == "evaluate":
+        raise ArgumentError(f"{label}: {key}: works only in a run; remove it, or train with embtrain.fit")
 
 
 def _dotted_keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -94,15 +99,21 @@ def _dotted_keys(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def read_strategy(negatives: str | os.PathLike | Layer) -> str | Layer:
-    """Return the name of a strategy, or the content of a YAML file. Raises ArgumentError or ArgumentTypeError."""
+    """Return the name of a strategy, or the content of a YAML file. Raises ArgumentError or ArgumentTypeError.
+
+    Layer: a content that was read before. Keys of a run are refused, as in `sets`.
+    """
     if isinstance(negatives, Layer):
+        for key in _dotted_keys(negatives.tree):
+            place = Place(0, negatives.name, *negatives.marks.get(tuple(key.split(".")), (0, 0)))
+            _refuse_run_key(f"{place}", key)
         return negatives
     if not isinstance(negatives, (str, os.PathLike)) or not isinstance(name := os.fspath(negatives), str):
         raise ArgumentTypeError(_wrong_type("negatives", negatives, "the name of a strategy, or the path of its YAML"))
     is_file = name.endswith(shipped.RECIPE_SUFFIXES)
     try:
         if is_file:
-            return read_yaml(name, name)
+            return read_strategy(read_yaml(name, name))
         shipped.path("configs", name, "strategies")
     except UsageError as error:
         raise ArgumentError(error.args[0] if is_file else f"negatives: {error.args[0]}") from error

@@ -120,6 +120,19 @@ def test_a_key_that_an_argument_sets_or_without_effect_is_one_line(sets: dict[st
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
 
 
+@looped("section, key", [("train", "cpu_seconds"), ("train", "patience"), ("train", "track_until"),
+                         ("train", "log_every"), ("evaluate", "benchmarks")])
+def test_a_key_of_a_run_in_the_yaml_of_a_strategy_is_one_line(section: str, key: str, tmp_path: Path) -> None:
+    """train.cpu_seconds would end the training in the middle of an epoch."""
+    (path := tmp_path / "own.yaml").write_text(f"negatives: {{k: 3}}\n{section}:\n  {key}: 1\n", encoding="utf-8")
+    model = Word2Vec(**SMALL)
+    for call in (lambda: Word2Vec(**SMALL, negatives=path), lambda: setattr(model, "negatives", path)):
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        assert str(caught.value) == (f"{path}:3:3: {section}.{key}: works only in a run; remove it, or train with "
+                                     "embtrain.fit")
+
+
 def test_sets_are_a_mapping_or_texts(tmp_path: Path) -> None:
     for kind in (Word2Vec, FastText):
         model = kind(SENTENCES, **SMALL, sets={"negatives.share_draws_by": "window"})
