@@ -216,8 +216,10 @@ def _wrong_type(name: str, value: object, expected: str) -> str:
 def call_rate(name: str, value: float | None, model_name: str, model_value: float) -> tuple[str, float]:
     """Return the name and value of a rate of `train`: the model's for None and 0. Raises ArgumentError."""
     check_number(name, 0 if value is None else value)
+    if value:
+        return name, value
     check_number(model_name, model_value)
-    return (name, value) if value else (model_name, model_value)
+    return model_name, model_value
 
 
 def sample_threshold(sample: Any, total: int) -> Any:

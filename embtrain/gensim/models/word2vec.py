@@ -133,12 +133,10 @@ class Word2Vec(GensimWord2Vec):
         have no effect, but gensim requires one of them. Another call continues from the current vectors, with other
         draws. Returns the trained words and the words of the text, over all epochs.
         """
-        arguments.check_values(vars(self))
+        arguments.check_values(vars(self) | ({} if epochs is None else {"epochs": epochs}))
         with restored_unless_trained(self):
             first, self.alpha = arguments.call_rate("start_alpha", start_alpha, "alpha", self.alpha)
             last, self.min_alpha = arguments.call_rate("end_alpha", end_alpha, "min_alpha", self.min_alpha)
-            if epochs is not None:
-                arguments.check_integer("epochs", epochs)
             self._check_training_sanity(epochs=epochs, total_examples=total_examples, total_words=total_words)
             assert epochs is not None  # checked above
             texts.check_rereadable(corpus_iterable, epochs)

@@ -295,14 +295,23 @@ def test_a_value_that_cannot_be_used_is_refused_as_argument_and_attribute(name: 
         model.build_vocab(SENTENCES)
         for value in values:
             setattr(model, name, value)
-            for call in (partial(kind, SENTENCES, **SMALL | {"sg": 0, name: value}),
-                         partial(model.train, SENTENCES, total_examples=40, epochs=1),
+            train = partial(model.train, SENTENCES, total_examples=40, epochs=value if name == "epochs" else 1)
+            for call in (partial(kind, SENTENCES, **SMALL | {"sg": 0, name: value}), train,
                          partial(model.build_vocab, SENTENCES), partial(model.build_vocab_from_freq, {"pear": 5})):
                 with pytest.raises(UsageError, match=rf"^{name}[=:].*( should be | is not implemented; )") as caught:
                     call()
                 assert "\n" not in str(caught.value)
     with pytest.raises(ArgumentTypeError, match=r"^min_count='1': should be a number, got a str$"):
         Word2Vec(**SMALL).build_vocab(SENTENCES, min_count="1")
+
+
+def test_an_argument_of_a_call_replaces_an_attribute_that_cannot_be_used() -> None:
+    model = Word2Vec(**SMALL | {"min_count": 2})
+    model.min_count = model.alpha = model.min_alpha = "x"
+    model.build_vocab(SENTENCES, min_count=1)
+    model.epochs = None
+    model.train(SENTENCES, None, 40, None, 2, start_alpha=0.05, end_alpha=0.01)
+    assert (model.min_count, model.epochs, model.alpha, model.min_alpha) == (1, 2, 0.05, 0.01)
 
 
 class BytesPath(os.PathLike[bytes]):
