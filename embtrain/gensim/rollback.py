@@ -28,8 +28,8 @@ def unchanged_on_error(method: Method) -> Method:
             for owner, attributes in earlier:
                 owner.__dict__.clear()
                 owner.__dict__.update(attributes)
-            if len(words) > n_words:  # a list; a tuple or an array cannot grow
-                del words[n_words:]
+            while len(words) > n_words:  # a list or a deque; a tuple or an array cannot grow
+                words.pop()
             wv.key_to_index = {word: i for i, word in enumerate(words)}
             raise
 

@@ -10,6 +10,7 @@ import pickle
 import signal
 import tracemalloc
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -529,13 +530,14 @@ def test_new_words_need_memory_for_one_more_copy_of_both_tables() -> None:
     assert peak < 2.2 * model.syn1neg.nbytes
 
 
-@looped("kind", [tuple, np.array])
+@looped("kind", [tuple, np.array, deque])
 def test_an_error_of_build_vocab_is_reported_with_words_in_a_sequence_of_the_user(kind: Any) -> None:
     model = Word2Vec(topics(), **SMALL)
     model.wv.index_to_key = words = kind(model.wv.index_to_key)
     index = model.wv.key_to_index.copy()
     with pytest.raises(ZeroDivisionError):
-        model.build_vocab([["new"]], trim_rule=lambda *_: 1 // 0)
+        model.build_vocab([["new", "newer"]], update=kind is deque,  # appends the first word
+                          trim_rule=lambda word, *_: utils.RULE_KEEP if word == "new" else 1 // 0)
     assert model.wv.index_to_key is words and model.wv.key_to_index == index
 
 
