@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gensim.models import KeyedVectors
+from gensim.models import KeyedVectors, Word2Vec as GensimWord2Vec
 
-from embtrain.gensim.errors import ArgumentError
+from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 
 
 def add_words(wv: KeyedVectors, words: Sequence[Any], counts: np.ndarray, vectors: np.ndarray,
@@ -20,6 +20,14 @@ def add_words(wv: KeyedVectors, words: Sequence[Any], counts: np.ndarray, vector
         wv.vectors_vocab, wv.vectors_ngrams = vectors, ngrams
         wv.recalc_char_ngram_buckets()
         wv.adjust_vectors()
+
+
+def check_has_words(other_model: object) -> None:
+    """Raise ArgumentTypeError for an argument that is not a model, ArgumentError for one without a vocabulary."""
+    if not isinstance(other_model, GensimWord2Vec):
+        raise ArgumentTypeError(f"other_model: should be a Word2Vec, got a {type(other_model).__name__}")
+    if not len(other_model.wv):
+        raise ArgumentError("other_model: has no vocabulary; call its build_vocab first")
 
 
 def check_shapes(tables: Mapping[str, tuple[Any, int]], n_words: int, dim: int) -> None:

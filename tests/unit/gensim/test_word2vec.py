@@ -331,6 +331,21 @@ def test_a_model_that_was_reset_trains_on_the_vocabulary_of_the_other(caplog: py
     assert np.array_equal(model.wv.vectors, fresh.wv.vectors) and np.array_equal(model.syn1neg, fresh.syn1neg)
 
 
+@looped("attributes, other, message", [
+    ({"seed": "4"}, None, "seed='4': should be an integer or None, got a str"),
+    ({"vector_size": "4"}, None, "vector_size='4': should be an integer, got a str"),
+    ({}, Word2Vec(**SMALL), "other_model: has no vocabulary; call its build_vocab first"),
+    ({}, 5, "other_model: should be a Word2Vec, got a int")])
+def test_a_reset_that_cannot_work_leaves_the_model_as_it_was(attributes: dict[str, Any], other: Any, message: str
+                                                             ) -> None:
+    model = Word2Vec(topics(), **SMALL)
+    vars(model).update(attributes)
+    wv, vectors = model.wv, model.wv.vectors.copy()
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        model.reset_from(other or Word2Vec(topics(), **SMALL))
+    assert model.wv is wv and len(wv) == 24 and np.array_equal(wv.vectors, vectors)
+
+
 def test_new_words_are_added() -> None:
     model = Word2Vec(topics(), **SMALL)
     before, words = model.wv.vectors.copy(), list(model.wv.index_to_key)
