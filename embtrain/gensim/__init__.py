@@ -7,7 +7,7 @@ arguments.py   the arguments of both classes as settings of a run
 sentences.py   sentences and corpus files as word ids on disk
 training.py    epochs of one call of `train`
 saved.py       the file of `save` and `load`
-vectors.py     KeyedVectors that are filled from a file
+vectors.py     KeyedVectors that are filled from a file or emptied
 attributes.py  attributes that are checked, or have the strategy's value until the user sets them
 rollback.py    a model is restored if one of its methods raises an error
 errors.py      errors that are also ValueError, TypeError or FileNotFoundError, as gensim raises them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,19 @@ def add_words(wv: KeyedVectors, words: Sequence[Any], counts: np.ndarray, vector
         wv.vectors_vocab, wv.vectors_ngrams = vectors, ngrams
         wv.recalc_char_ngram_buckets()
         wv.adjust_vectors()
+
+
+def remove_words(wv: KeyedVectors, tables: Iterable[str]) -> None:
+    """Remove words, attributes of words and tables: gensim's code sorts and reuses rows of an earlier vocabulary."""
+    wv.index_to_key, wv.key_to_index, wv.expandos = [], {}, {}
+    for name in {"vectors", *tables}:
+        setattr(wv, name, np.zeros((0, wv.vector_size), np.float32))
+
+
+def word_counts(wv: KeyedVectors) -> np.ndarray:
+    """Return the count of each word, (V,) int64. get_vecattr would take integer words for positions."""
+    counts = wv.expandos.get("count", np.zeros(0))[:len(wv)].astype(np.int64)
+    return np.concatenate([counts, np.ones(len(wv) - len(counts), np.int64)])
 
 
 def check_has_words(other_model: object) -> None:

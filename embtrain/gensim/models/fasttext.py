@@ -73,7 +73,7 @@ class FastText(Word2Vec, GensimFastText):
     @unchanged_on_error
     def prepare_vocab(self, *args: Any, **keys: Any) -> dict[str, int]:
         """Choose the words of the vocabulary. SentencesError for words without n-grams: tuples and lone surrogates."""
-        report: dict[str, int] = super().prepare_vocab(*args, **keys)
+        report = super().prepare_vocab(*args, **keys)
         words: list[Hashable] = self.wv.index_to_key if self.wv.bucket else []
         for word in words:
             _check_ngrams(word)

@@ -27,7 +27,7 @@ from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue,
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
-from embtrain.gensim.vectors import add_words, check_has_words, check_shapes
+from embtrain.gensim.vectors import add_words, check_has_words, check_shapes, remove_words, word_counts
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
 
@@ -124,6 +124,16 @@ class Word2Vec(GensimWord2Vec):
         self.raw_vocab = dict(zip(text.words, text.counts.tolist(), strict=True))
         return len(text.ids), len(text.sequence) - 1
 
+    @checked_first
+    @unchanged_on_error
+    def prepare_vocab(self, update: bool = False, keep_raw_vocab: bool = False, trim_rule: Any = None,
+                      min_count: Any = None, sample: Any = None, dry_run: bool = False) -> dict[str, int]:
+        """Choose the words; a vocabulary that is not an update starts with new tables. Returns gensim's report."""
+        if not (update or dry_run):
+            remove_words(self.wv, self._tables())
+        report: dict[str, int] = super().prepare_vocab(update, keep_raw_vocab, trim_rule, min_count, sample, dry_run)
+        return report
+
     def make_cum_table(self, domain: int = 2**31 - 1) -> None:
         """Do nothing: the strategy's source draws the negatives."""
 
@@ -181,7 +191,7 @@ class Word2Vec(GensimWord2Vec):
                     else texts.encode_sentences(sentences, self.wv.key_to_index, folder))
             for callback in callbacks:
                 callback.on_epoch_begin(self)
-            counts = self._counts()
+            counts = word_counts(self.wv)
             settings = self._settings(int(counts.sum()), text.n_words, rates)
             training.train(settings, text, self.wv.index_to_key, counts, (self._inputs(), self.syn1neg), self._learned,
                            folder, on_epoch)
@@ -207,11 +217,6 @@ class Word2Vec(GensimWord2Vec):
         if exponent is None or getattr(settings.negatives, "exponent", exponent) == exponent:
             return settings
         return arguments.resolve(self._strategy, self.sg, {**values, "ns_exponent": exponent}, *run)
-
-    def _counts(self) -> np.ndarray:
-        """Return the count of each word, (V,) int64. get_vecattr would take integer words for positions."""
-        counts = self.wv.expandos.get("count", np.zeros(0))[:len(self.wv)].astype(np.int64)
-        return np.concatenate([counts, np.ones(len(self.wv) - len(counts), np.int64)])
 
     def _tables(self) -> dict[str, int]:
         """Return the trained tables of `wv` with their numbers of rows, in the order of the rows of the model."""
@@ -272,8 +277,8 @@ class Word2Vec(GensimWord2Vec):
             self._check_shapes()
             tables = [*self._inputs(), None]
         saved.write(fname, saved.SavedModel(
-            self.kind, self._arguments, saved.plain_attributes(self, _REBUILT), self.wv.index_to_key, self._counts(),
-            tables[0], getattr(self, "syn1neg", None), tables[1], self._learned))
+            self.kind, self._arguments, saved.plain_attributes(self, _REBUILT), self.wv.index_to_key,
+            word_counts(self.wv), tables[0], getattr(self, "syn1neg", None), tables[1], self._learned))
 
     @classmethod
     def load(cls, fname: str | os.PathLike, mmap: str | None = None, rethrow: bool = False) -> Self:

@@ -367,6 +367,28 @@ def test_a_frequency_table_is_a_vocabulary() -> None:
     assert model.wv.index_to_key == ["a0", "b0", "never"] and np.isfinite(model.wv.vectors).all()
 
 
+@looped("kind", [Word2Vec, FastText])
+@looped("words", [["x", "y"], [f"w{i}" for i in range(30)], [f"{t}{i}" for t in "ab" for i in range(12)]])
+def test_a_second_vocabulary_starts_with_the_tables_of_a_new_model(kind: Any, words: list[str]) -> None:
+    """gensim raises IndexError for more words, and for fewer or as many keeps rows of earlier words."""
+    keys = SMALL | ({"bucket": 20} if kind is FastText else {})
+    new = kind(**keys)
+    new.build_vocab([words] * 5)
+    for is_text in (True, False):
+        model = kind(topics(), **keys)
+        model.scan_vocab([words])
+        model.prepare_vocab(False, True, None, None, None, True)  # a dry run
+        assert model.wv.vectors.shape == (24, 8)
+        if is_text:
+            model.build_vocab([words] * 5)
+        else:
+            model.build_vocab_from_freq(dict.fromkeys(words, 5))
+        assert model.wv.index_to_key == new.wv.index_to_key and np.array_equal(model.wv.vectors, new.wv.vectors)
+        assert {name: values.tolist() for name, values in model.wv.expandos.items()
+                } == {name: values.tolist() for name, values in new.wv.expandos.items()}
+        model.train([words] * 5, total_examples=5, epochs=1)
+
+
 def test_a_text_without_pairs_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder()
     model = Word2Vec(topics(), **SMALL)
