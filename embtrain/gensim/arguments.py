@@ -33,6 +33,7 @@ CALL_KEYS = {"start_alpha": "train.lr", "end_alpha": "train.min_lr"}
 STRATEGY_ARGUMENTS = ("negative", "ns_exponent")  # None: the strategy's own value, which a key of `sets` may change
 MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
+MAX_SAMPLE = 1e300  # gensim multiplies it
 _NUMBERS = int, float, np.integer, np.floating, np.bool_
 _INTEGER, _INTEGER_OR_NONE = (Integral, "an integer"), ((Integral, NoneType), "an integer or None")
 _NUMBER_OR_NONE = (*_NUMBERS, NoneType), "a number or None"
@@ -175,7 +176,8 @@ def check_values(values: Mapping[str, Any]) -> None:
     """Check arguments, or the attributes of a model, before gensim's code uses them. values: by name.
 
     ArgumentTypeError for a value of another type, ArgumentError for an `sg`, `hs` or `cbow_mean` other than 0 and 1, a
-    seed that NumPy refuses, and for CBOW with sums and the hierarchical softmax, which embtrain does not have.
+    seed that NumPy refuses, a `sample` that `sample_threshold` refuses, and for CBOW with sums and the hierarchical
+    softmax, which embtrain does not have.
     """
     for name, (kinds, expected) in _TYPES.items():
         if not isinstance(value := values[name], kinds):
@@ -186,6 +188,7 @@ def check_values(values: Mapping[str, Any]) -> None:
             raise ArgumentError(f"{name}={value!r}: should be 0 or 1")
     if values["seed"] is not None and not 0 <= values["seed"] < 2**32:
         raise ArgumentError(f"seed: should be 0 to {2**32 - 1:,}, or None for a random one")
+    sample_threshold(values["sample"], 1)
     if not values["sg"] and not values["cbow_mean"]:
         raise ArgumentError(f"cbow_mean={values['cbow_mean']}: the sum of the context is not implemented; set "
                             "cbow_mean=1, which takes its mean")
@@ -201,6 +204,13 @@ def check_number(name: str, value: object) -> None:
         float(value)
     except OverflowError as error:
         raise ArgumentError(f"{name}={hex(int(value)):.20}...: should be a number that float64 holds") from error
+
+
+def check_progress(progress_per: object) -> None:
+    """Raise ArgumentError for a number of sentences between two messages that is not a number, or less than 1."""
+    check_number("progress_per", progress_per)
+    if not progress_per >= 1:  # type: ignore[operator]
+        raise ArgumentError(f"progress_per={progress_per!r}: should be 1 or more")
 
 
 def check_integer(name: str, value: object) -> None:
@@ -225,15 +235,15 @@ def call_rate(name: str, value: float | None, model_name: str, model_value: floa
 def sample_threshold(sample: Any, total: int) -> Any:
     """Return text.sample for gensim's `sample`. At 1 or more that is a count, to be divided by `total` tokens.
 
-    None: 0, no subsampling. NaN and negative numbers are returned unchanged, for `resolve` to refuse. ArgumentError for
-    texts, which gensim does not convert, other values that are not numbers, and numbers that are too large.
+    None: 0, no subsampling. ArgumentError for texts, which gensim does not convert, other values that are not numbers,
+    NaN, and numbers that are negative or too large.
     """
     if sample is None:
         return 0
     check_number("sample", sample)
-    if math.isinf(count := float(sample) * (3 + 5 ** .5) / 2):
-        raise ArgumentError(f"sample={sample!r}: should be a finite number, at most 1e300; set 0 for no subsampling")
-    return min(1.0, int(count) / max(total, 1)) if sample >= 1 else sample or 0
+    if not 0 <= float(sample) <= MAX_SAMPLE:
+        raise ArgumentError(f"sample={sample!r}: should be a number from 0 to {MAX_SAMPLE}; set 0 for no subsampling")
+    return min(1.0, int(float(sample) * (3 + 5 ** .5) / 2) / max(total, 1)) if sample >= 1 else sample or 0
 
 
 def n_threads(workers: int, batch_words: float, n_words: int) -> int:

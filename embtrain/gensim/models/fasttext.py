@@ -63,6 +63,8 @@ class FastText(Word2Vec, GensimFastText):
         given = locals()
         for name in ("word_ngrams", "min_n", "max_n", "bucket"):
             check_integer(name, given[name])
+        if min_n < 0:
+            raise ArgumentError(f"min_n={min_n}: should be 0 or more")
         if word_ngrams != 1:
             raise ArgumentError(f"word_ngrams={word_ngrams}: n-grams of words are not implemented; set word_ngrams=1")
         has_ngrams = bucket > 0 and max_n >= max(min_n, 1)

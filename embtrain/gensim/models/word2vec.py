@@ -114,6 +114,7 @@ class Word2Vec(GensimWord2Vec):
                    progress_per: int = 10_000, workers: int | None = None,
                    trim_rule: Callable[..., int] | None = None) -> tuple[int, int]:
         """Count the words of a text. Returns the number of words and of sentences."""
+        arguments.check_progress(progress_per)
         if corpus_file is None or self.max_vocab_size:  # the reader of files keeps all words
             try:
                 words, count = super().scan_vocab(corpus_iterable, corpus_file, progress_per, workers, trim_rule)
@@ -131,8 +132,7 @@ class Word2Vec(GensimWord2Vec):
         """Choose the words; a vocabulary that is not an update starts with new tables. Returns gensim's report."""
         if not (update or dry_run):
             remove_words(self.wv, self._tables())
-        report: dict[str, int] = super().prepare_vocab(update, keep_raw_vocab, trim_rule, min_count, sample, dry_run)
-        return report
+        return dict(super().prepare_vocab(update, keep_raw_vocab, trim_rule, min_count, sample, dry_run))
 
     def make_cum_table(self, domain: int = 2**31 - 1) -> None:
         """Do nothing: the strategy's source draws the negatives."""

@@ -200,7 +200,7 @@ def test_a_model_with_ngrams_is_not_reset() -> None:
     ({"word_ngrams": 2}, "word_ngrams=2: n-grams of words are not implemented"),
     ({"sg": 0, "cbow_mean": 0}, "cbow_mean=0: the sum"),
     ({"hs": 1}, "hs=1: the hierarchical"), ({"max_n": 99}, r"max_n=99: .*64"),
-    ({"bucket": 2**31}, "bucket=2147483648: "),
+    ({"bucket": 2**31}, "bucket=2147483648: "), ({"min_n": -3}, "min_n=-3: should be 0 or more"),
     ({"sets": {"model.subword.pooling": "sum"}}, r"sets: model\.subword: is set by arguments alone"),
     ({"sets": {"model.subword.buckets": "exact"}}, r"sets: model\.subword: is set by arguments alone"),
     ({"max_n": 2, "sets": {"model.subword.max_n": 5}}, r"sets: model\.subword: is set by arguments alone")])
@@ -364,7 +364,7 @@ def without_output_table(kind: type[Word2Vec]) -> Word2Vec:
       for case in (("vectors_vocab", 1e300), ("vectors_ngrams", np.nan), ("syn1neg", np.inf),
                    ("vectors_ngrams", -1e39, gensim.models.FastText))),
     *((lambda name=name, value=value: assigned(name, value), "utf-8", message) for name, value, message in (
-        ("sample", -1.0, r"sample=-1\.0: text\.sample: should be "), ("sample", float("nan"), "sample=NaN: "),
+        ("sample", -1.0, r"sample=-1\.0: should be a number from 0 "), ("sample", float("nan"), "sample=nan: "),
         ("negative", -1, "negative=-1: negatives.k: should be "), ("window", "x", "window='x': should be an integer"))),
     (lambda: FastText(**SMALL), "utf-8", "model: has no vocabulary; call build_vocab first"),
     (lambda: gensim.models.FastText(**SMALL), "utf-8", "model: has no vocabulary; call build_vocab first"),
@@ -411,7 +411,7 @@ def test_cbow_stays_cbow_and_the_hierarchical_softmax_is_an_error(tmp_path: Path
     ({"epochs": 0}, "its settings cannot be used: epochs=0: train.epochs: should be "),
     ({"window": 1500}, "its settings cannot be used: window=1500: text.window: should be "),
     ({"epochs": 0, "window": 1500}, "its settings cannot be used: window=1500: text.window: should be "),
-    ({"sample": -1.0}, "its settings cannot be used: sample=-1.0: text.sample: should be "),
+    ({"sample": -1.0}, "its settings cannot be used: sample=-1.0: should be a number "),
     ({"negative": -1}, "was not trained with negative sampling")])  # gensim cannot write 0
 def test_settings_of_a_model_of_fasttext_that_cannot_be_used_are_one_line_with_its_path(settings: dict[str, Any],
                                                                                         message: str, tmp_path: Path

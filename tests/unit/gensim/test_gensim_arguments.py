@@ -345,14 +345,20 @@ def test_a_value_of_train_that_is_not_a_number_is_one_line_with_its_name(value: 
             Word2Vec(**SMALL | {"batch_words": batch_words})
 
 
-@looped("sample", ["1e-3", "", 1e308, np.float64(1e308), -1e308])
+@looped("sample", ["1e-3", "", [1], 1e308, np.float64(1e308), -1e308, -1, float("nan"), np.float32("inf")])
 def test_a_sample_that_gensim_cannot_use_is_refused(sample: Any) -> None:
-    model = Word2Vec(SENTENCES, **SMALL)
+    model, new = Word2Vec(SENTENCES, **SMALL), Word2Vec(**SMALL)
     model.sample = sample
-    for call in (lambda: model.train(SENTENCES, total_examples=40, epochs=1),
-                 lambda: Word2Vec(**{**SMALL, "sample": sample})):
-        with pytest.raises(ArgumentError, match=r"^sample="):
+    for call in (lambda: model.train(SENTENCES, total_examples=40, epochs=1), lambda: model.build_vocab(SENTENCES),
+                 lambda: new.build_vocab(SENTENCES, sample=sample), lambda: Word2Vec(**{**SMALL, "sample": sample})):
+        with pytest.raises(ArgumentError, match=r"^sample=.*: should be a number"):
             call()
+
+
+@looped("value", ["x", 0, -1, float("nan"), [5]])
+def test_a_progress_that_cannot_be_counted_is_one_line(value: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"^progress_per=.*: should be (1 or more$|a number, got )"):
+        Word2Vec(**SMALL).build_vocab(SENTENCES, progress_per=value)
 
 
 @looped("keys, kind, message", [
