@@ -35,13 +35,14 @@ MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
 MAX_SAMPLE = 1e300  # gensim multiplies it
 _NUMBERS = int, float, np.integer, np.floating, np.bool_
-_INTEGER, _INTEGER_OR_NONE = (Integral, "an integer"), ((Integral, NoneType), "an integer or None")
+_INTEGER, _INTEGER_OR_NONE = ((Integral,), "an integer"), ((Integral, NoneType), "an integer or None")
 _NUMBER_OR_NONE = (*_NUMBERS, NoneType), "a number or None"
-# Types of arguments that gensim's code uses, or that `resolve` does not check.
-_TYPES: dict[str, tuple[Any, str]] = {
+# Types of arguments that gensim's code uses, or that `resolve` does not check. True is a number, but not an integer.
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "vector_size": _INTEGER, "epochs": _INTEGER, "min_count": (_NUMBERS, "a number"), "max_vocab_size": _NUMBER_OR_NONE,
     "max_final_vocab": _INTEGER_OR_NONE, "seed": _INTEGER_OR_NONE, "null_word": _NUMBER_OR_NONE,
-    "sorted_vocab": _NUMBER_OR_NONE, "shrink_windows": _NUMBER_OR_NONE}
+    "sorted_vocab": _NUMBER_OR_NONE, "shrink_windows": _NUMBER_OR_NONE,
+    **dict.fromkeys(("sg", "hs", "cbow_mean"), (_NUMBERS, "a number"))}
 # No held-out text, scores or checkpoints; a log line per epoch, because each one evaluates a block again.
 _FIXED: dict[str, Any] = {"text.valid": 0, "text.test": 0, "text.max_sequence": MAX_LINE, "evaluate.benchmarks": [],
                           "evaluate.neighbours": [], "evaluate.heldout_pairs": 0, "train.log_every": 2**40}
@@ -109,7 +110,11 @@ def read_strategy(negatives: str | os.PathLike | Layer) -> str | Layer:
             place = Place(0, negatives.name, *negatives.marks.get(tuple(key.split(".")), (0, 0)))
             _refuse_run_key(f"{place}", key)
         return negatives
-    if not isinstance(negatives, (str, os.PathLike)) or not isinstance(name := os.fspath(negatives), str):
+    try:
+        name = os.fspath(negatives)
+    except TypeError:  # neither text nor a path, or an object whose __fspath__ returns neither
+        name = None
+    if not isinstance(name, str):
         raise ArgumentTypeError(_wrong_type("negatives", negatives, "the name of a strategy, or the path of its YAML"))
     is_file = name.endswith(shipped.RECIPE_SUFFIXES)
     try:
@@ -180,7 +185,7 @@ def check_values(values: Mapping[str, Any]) -> None:
     softmax, which embtrain does not have.
     """
     for name, (kinds, expected) in _TYPES.items():
-        if not isinstance(value := values[name], kinds):
+        if not isinstance(value := values[name], kinds) or (isinstance(value, bool) and int not in kinds):
             raise ArgumentTypeError(_wrong_type(name, value, expected))
     for name in ("sg", "hs", "cbow_mean"):
         check_number(name, value := values[name])
@@ -215,7 +220,7 @@ def check_progress(progress_per: object) -> None:
 
 def check_integer(name: str, value: object) -> None:
     """Raise ArgumentTypeError for a value that is not an integer of Python or NumPy; gensim converts none."""
-    if not isinstance(value, Integral):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise ArgumentTypeError(_wrong_type(name, value, "an integer"))
 
 

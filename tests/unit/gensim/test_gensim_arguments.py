@@ -272,7 +272,7 @@ def test_a_value_that_is_not_a_number_is_one_line_with_its_argument(name: str, v
 
 
 @looped("name", ["workers", "bucket", "min_n", "max_n", "word_ngrams"])
-@looped("value", [None, "8", 8.0, float("nan"), [8], np.array(8), {}])
+@looped("value", [None, "8", 8.0, float("nan"), [8], np.array(8), {}, True])
 def test_an_argument_that_is_not_an_integer_is_one_line_with_its_name(name: str, value: Any) -> None:
     kind = Word2Vec if name == "workers" else FastText
     with pytest.raises(ArgumentTypeError) as caught:
@@ -284,11 +284,11 @@ NO_NUMBERS: list[Any] = ["1", [1], {}, np.array([1, 2]), object()]
 
 
 @looped("name, values", [
-    *((name, [*NO_NUMBERS, 1.5, float("nan")]) for name in ("vector_size", "epochs", "max_final_vocab")),
+    *((name, [*NO_NUMBERS, 1.5, float("nan"), True]) for name in ("vector_size", "epochs", "max_final_vocab")),
     *((name, NO_NUMBERS) for name in ("max_vocab_size", "null_word", "sorted_vocab", "shrink_windows")),
     *((name, [*NO_NUMBERS, None, 2, 0.5, float("nan"), 10**400]) for name in ("sg", "hs", "cbow_mean")),
     ("min_count", [*NO_NUMBERS, None]), ("hs", [1, True]), ("cbow_mean", [0, False]),
-    ("seed", [*NO_NUMBERS, 1.5, float("nan"), -1, 2**32, 10**400])])
+    ("seed", [*NO_NUMBERS, 1.5, float("nan"), True, -1, 2**32, 10**400])])
 def test_a_value_that_cannot_be_used_is_refused_as_argument_and_attribute(name: str, values: list[Any]) -> None:
     for kind in (Word2Vec, FastText):
         model = kind(**SMALL | {"sg": 0})
@@ -303,6 +303,8 @@ def test_a_value_that_cannot_be_used_is_refused_as_argument_and_attribute(name: 
                 assert "\n" not in str(caught.value)
     with pytest.raises(ArgumentTypeError, match=r"^min_count='1': should be a number, got a str$"):
         Word2Vec(**SMALL).build_vocab(SENTENCES, min_count="1")
+    with pytest.raises(ArgumentTypeError, match=r"^sg='1': should be a number, got a str$"):
+        Word2Vec(**SMALL | {"sg": "1"})
 
 
 def test_an_argument_of_a_call_replaces_an_attribute_that_cannot_be_used() -> None:
@@ -319,7 +321,12 @@ class BytesPath(os.PathLike[bytes]):
         return b"own.yaml"
 
 
-@looped("value", [5, None, b"ace", BytesPath()])
+class NumberPath(os.PathLike[str]):
+    def __fspath__(self) -> Any:
+        return 5
+
+
+@looped("value", [5, None, b"ace", BytesPath(), NumberPath()])
 def test_a_strategy_that_is_neither_a_name_nor_a_path_is_one_line(value: Any) -> None:
     model = Word2Vec(**SMALL)
     for call in (lambda: Word2Vec(**SMALL, negatives=value), lambda: setattr(model, "negatives", value)):
