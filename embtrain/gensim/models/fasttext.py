@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,7 +26,7 @@ from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel, 
 from embtrain.data.vectors.files import MAX_WORD, is_word
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
-from embtrain.gensim.arguments import check_integer
+from embtrain.gensim.arguments import check_integer, check_number, sample_threshold
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
@@ -137,7 +137,8 @@ def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | Bi
 
     A path is written atomically. Nothing is written for a model that is refused: ArgumentTypeError for a model of
     another class, ArgumentError without a vocabulary or an output table, for a table of another shape or with numbers
-    that are not finite, for settings that load_facebook_model refuses, and for words that readers leave out or refuse.
+    that are not real or not finite, for settings that the file cannot store or load_facebook_model refuses, and for
+    words that readers leave out or refuse.
     A window or a number of epochs that load_facebook_model refuses is written as the nearest that it accepts.
     """
     _check_facebook_model(model, encoding)
@@ -156,6 +157,11 @@ def _check_facebook_model(model: GensimFastText, encoding: str) -> None:
         raise ArgumentTypeError(f"model: a {type(model).__name__} cannot be written for fastText; give a FastText")
     if not len(model.wv):
         raise ArgumentError("model: has no vocabulary; call build_vocab first")
+    for name in ("negative", "hs"):
+        _as_whole(name, getattr(model, name), np.int32)
+    _as_whole("corpus_total_words", model.corpus_total_words, np.int64)
+    if model.hs and not hasattr(model, "syn1"):
+        raise ArgumentError(f"model: hs={model.hs}, but it has no output table of the hierarchical softmax; set hs=0")
     if not (model.negative or model.hs) or not hasattr(model, _output_name(model)):
         raise ArgumentError(f"model: has no output table of negative sampling (negative={model.negative}); set "
                             "negative=5 before build_vocab")
@@ -176,20 +182,36 @@ def _check_facebook_model(model: GensimFastText, encoding: str) -> None:
 
 
 def _facebook_settings(model: GensimFastText, lr_update_rate: int, word_ngrams: int) -> FastTextSettings:
-    """Return the settings that are written. ArgumentError for those that load_facebook_model refuses."""
-    window, epochs = (_nearest(model, *limit) for limit in (("window", MAX_WINDOW), ("epochs", MAX_EPOCHS)))
+    """Return the settings that are written. ArgumentError for those that the file or load_facebook_model refuses."""
+    names = ("vector_size", "window", "epochs", "min_count", "negative", "hs", "sg")
+    values = {name: getattr(model, name) for name in names} | {
+        name: getattr(model.wv, name) for name in ("bucket", "min_n", "max_n")} | {
+        "lr_update_rate": lr_update_rate, "word_ngrams": word_ngrams}
+    number = {name: _as_whole(name, value, np.int64 if name in ("window", "epochs") else np.int32)
+              for name, value in values.items()}  # _nearest reduces these two
+    sample_threshold(model.sample, 1)  # refuses other values than numbers
     settings = FastTextSettings(
-        dim=model.vector_size, ws=window, epoch=epochs, min_count=model.min_count, neg=model.negative,
-        word_ngrams=word_ngrams, loss=LOSSES["hs" if model.hs else "ns"], model=MODELS["sg" if model.sg else "cbow"],
-        bucket=model.wv.bucket, minn=model.wv.min_n, lr_update_rate=lr_update_rate, t=model.sample or 0.0,
-        maxn=model.wv.max_n if model.wv.bucket else 0)  # readers refuse n-grams without buckets
-    _untrained(replace(settings, neg=model.negative or 5))  # of a model with hs, the vectors alone are read
+        dim=number["vector_size"], ws=_nearest(number, "window", MAX_WINDOW), min_count=number["min_count"],
+        epoch=_nearest(number, "epochs", MAX_EPOCHS), neg=number["negative"], word_ngrams=number["word_ngrams"],
+        loss=LOSSES["hs" if number["hs"] else "ns"], model=MODELS["sg" if number["sg"] else "cbow"],
+        bucket=number["bucket"], minn=number["min_n"], lr_update_rate=number["lr_update_rate"],
+        t=float(model.sample or 0), maxn=number["max_n"] if number["bucket"] else 0)  # without buckets, readers refuse
+    _untrained(replace(settings, neg=settings.neg or 5))  # of a model with hs, the vectors alone are read
     return settings
 
 
-def _nearest(model: GensimFastText, name: str, maximum: int) -> int:
-    """Return an attribute of a model, or the nearest value from 1 to `maximum` with a warning."""
-    check_integer(name, value := getattr(model, name))
+def _as_whole(name: str, value: Any, kind: type[np.signedinteger]) -> int:
+    """Return a value as the file stores it. ArgumentError for others than whole numbers that `kind` holds."""
+    check_number(name, value)
+    if not (np.iinfo(kind).min <= value <= np.iinfo(kind).max and value == int(value)):
+        raise ArgumentError(f"{name}={value!r:.60}: should be a whole number that {kind.__name__} holds, as the file "
+                            "stores it")
+    return int(value)
+
+
+def _nearest(numbers: Mapping[str, int], name: str, maximum: int) -> int:
+    """Return a number, or the nearest value from 1 to `maximum` with a warning."""
+    value = numbers[name]
     if value != (nearest := min(max(value, 1), maximum)):
         _log.warning("save_facebook_model: %s=%d: is written as %d, because load_facebook_model reads 1 to %d", name,
                      value, nearest, maximum)
@@ -210,6 +232,9 @@ def _with_float32_tables(model: GensimFastText) -> GensimFastText:
     check_shapes(tables, V, model.vector_size)
     for label in tables:
         owner, name = (copied.wv if label.startswith("wv.") else copied), label.removeprefix("wv.")
+        if (kind := np.asarray(getattr(owner, name)).dtype).kind not in "biuf":
+            raise ArgumentError(f"{label}: an array of {kind}: should be real numbers, as the file stores them; set a "
+                                "float32 array")
         with np.errstate(over="ignore"):  # reported below
             table = np.ascontiguousarray(getattr(owner, name), "<f4")
         if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):

@@ -312,6 +312,7 @@ def test_settings_and_tables_of_a_model_are_written_as_fasttext_stores_them(kind
 @looped("kind, settings, message", [
     (FastText, {"epochs": 0}, "epochs=0: is written as 1, because load_facebook_model reads 1 to 100000"),
     (FastText, {"epochs": 200_000}, "epochs=200000: is written as 100000, "),
+    (FastText, {"epochs": 2**40}, "epochs=1099511627776: is written as 100000, "),
     (gensim.models.FastText, {"window": 5000, "epochs": 2}, "window=5000: is written as 1000, "),
     (gensim.models.FastText, {"window": 1000}, "")])
 def test_a_window_and_epochs_out_of_range_are_written_as_the_nearest_that_is_read(
@@ -335,8 +336,8 @@ def broken(table: str, number: float, kind: type[FastText] = FastText) -> FastTe
     return model
 
 
-def assigned(name: str, value: Any) -> FastText:
-    model = gensim.models.FastText(topics(), **SMALL)
+def assigned(name: str, value: Any, kind: type[FastText] = gensim.models.FastText) -> FastText:
+    model = kind(topics(), **SMALL)
     setattr(model, name, value)
     return model
 
@@ -365,7 +366,14 @@ def without_output_table(kind: type[Word2Vec]) -> Word2Vec:
                    ("vectors_ngrams", -1e39, gensim.models.FastText))),
     *((lambda name=name, value=value: assigned(name, value), "utf-8", message) for name, value, message in (
         ("sample", -1.0, r"sample=-1\.0: should be a number from 0 "), ("sample", float("nan"), "sample=nan: "),
-        ("negative", -1, "negative=-1: negatives.k: should be "), ("window", "x", "window='x': should be an integer"))),
+        ("negative", -1, "negative=-1: negatives.k: should be "),
+        ("window", "x", "window='x': should be a number, got a str"),
+        *((name, value, f"{name}=.*: should be a (whole )?number") for name, value in (
+            *((name, value) for name in ("min_count", "negative", "hs", "sg", "epochs") for value in (2**70, 1.5, "1")),
+            ("min_count", 2**40), ("sample", np.array([1, 2])), ("min_count", None), ("corpus_total_words", None))))),
+    *((lambda kind=kind: assigned("syn1neg", np.full((10, 8), 1, kind)), "utf-8",
+       r"syn1neg: an array of .*: should be real numbers, ") for kind in ("O", "U5", "c16")),
+    (lambda: assigned("hs", 1, FastText), "utf-8", "model: hs=1, but it has no output table of the hierarchical "),
     (lambda: FastText(**SMALL), "utf-8", "model: has no vocabulary; call build_vocab first"),
     (lambda: gensim.models.FastText(**SMALL), "utf-8", "model: has no vocabulary; call build_vocab first"),
     (lambda: Word2Vec(topics(), min_count=1), "utf-8", "model: a Word2Vec cannot be written for fastText; ")])
@@ -378,6 +386,14 @@ def test_a_model_that_is_refused_is_not_written_for_fasttext(model: Any, encodin
     with pytest.raises(UsageError, match=f"^{message}"):
         save_facebook_model(model(), str(tmp_path / "m.bin"), encoding)
     assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["earlier"]
+
+
+@looped("name", ["lr_update_rate", "word_ngrams"])
+@looped("value", [2**40, 1.5, "x", None])
+def test_a_setting_that_the_file_cannot_store_is_refused(name: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^{name}=.*: should be a (whole )?number"):
+        save_facebook_model(FastText(topics(), **SMALL), tmp_path / "m.bin", **{name: value})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_without_an_output_table_is_neither_trained_nor_saved(tmp_path: Path) -> None:
