@@ -293,6 +293,7 @@ def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
 
 def rejudge(folder: Path) -> Comparison:
     """Repeat the statistics and the report of a comparison; nothing is trained."""
+    folders.check_report_of_comparison(folder)
     grid, cells = _paired(*_plan(read_grid({}, None, folder), folder))
     folders.note_left_out(folder, grid, [cell.name for cell in cells])
     return _report(folder, grid, cells)

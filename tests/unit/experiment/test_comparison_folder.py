@@ -477,6 +477,30 @@ def test_a_report_of_runs_is_replaced_by_its_next_one(whole: Comparison, tmp_pat
         join.write(runs, tmp_path)
 
 
+@pytest.mark.parametrize("name", folders.REPORT_FILES)
+def test_a_folder_in_the_place_of_a_file_of_a_report_is_refused_before_another_is_written(
+        whole: Comparison, tmp_path: Path, name: str) -> None:
+    """The error was a lack of machine resources, when other files of the report had been replaced."""
+    copy, joined, run = tmp_path / "copy", tmp_path / "joined", tmp_path / "run"
+    shutil.copytree(whole.folder, copy)
+    shutil.copytree(whole.folder / "cells" / "sgns-seed1", run)
+    joined.mkdir()
+    (joined / "results.json").write_bytes((whole.folder / "results.json").read_bytes())
+    runs = [whole.folder / "cells" / label for label in ("sgns-seed1", "nce-seed1")]
+    reports = [(copy, [copy], None, "")]
+    if name != "results.json":                       # without it, the folder is one of the user
+        reports.append((joined, runs, joined, "--out: "))
+    if name in folders.run_page.FILES:
+        reports.append((run, [run], None, ""))
+    for folder, inputs, out, flag in reports:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).mkdir()
+        before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+        with pytest.raises(UsageError, match=rf"^{flag}{folder / name}: is not a file, and a report needs a file ther"):
+            join.write(inputs, out)
+        assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
 @pytest.mark.parametrize("name", folders.run_page.FILES)
 def test_files_of_the_user_are_not_replaced_by_a_report_of_a_run(tmp_path: Path, name: str) -> None:
     (tmp_path / "config.yaml").write_text("theme: dark\n")

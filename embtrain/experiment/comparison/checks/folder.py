@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ REPORT_FILES = ("results.json", *page.FILES)   # of a comparison, and of runs th
 FOLDERS = ("cells", "search", "start", "join")
 FILES = (FILE, *REPORT_FILES, "search.json", *FOLDERS)
 MAX_NAMES = 5  # of runs in one line
+_OTHER_FOLDER = ", or choose another folder"
 
 
 def check_folder(folder: Path) -> None:
@@ -45,8 +46,8 @@ def check_folder(folder: Path) -> None:
 def check_folder_of_report(folder: Path) -> None:
     """Raise an error, before anything is written, if the report of joined runs cannot be in the folder.
 
-    UsageError if it contains a run, a comparison, or files of the user that the report would replace; ResourceError if
-    it cannot be written.
+    UsageError if it contains a run, a comparison, files of the user that the report would replace, or a folder in the
+    place of a file; ResourceError if it cannot be written.
     """
     check_output_folder(folder)
     if any((folder / name).exists() for name in ("config.yaml", FILE, "cells")):
@@ -55,14 +56,31 @@ def check_folder_of_report(folder: Path) -> None:
     if foreign is not None and not _has_results(folder):
         raise UsageError(f"--out: {folder} contains {foreign}, which belongs to no report of several runs; choose "
                          "another folder")
+    _check_kinds("file", (folder / name for name in REPORT_FILES), "a report", "--out: ", _OTHER_FOLDER)
+
+
+def check_report_of_comparison(folder: Path) -> None:
+    """Raise UsageError, before anything is written, if a folder is where the report of a comparison needs a file."""
+    _check_kinds("file", (folder / name for name in REPORT_FILES), "a report")
 
 
 def check_report_of_run(folder: Path) -> None:
-    """Raise DataError if the report of a run would replace files of a folder that is not a run."""
+    """Raise an error, before anything is written, if the report of a run cannot be in the folder.
+
+    DataError if it would replace files of a folder that is not a run; UsageError if a folder is where it needs a file.
+    """
     foreign = next((name for name in run_page.FILES if os.path.lexists(folder / name)), None)
     if foreign is not None and not (folder / "identity.json").is_file():
         raise DataError(f"{folder / foreign}: belongs to no run, because the folder has no identity.json; move the "
                         "file, or give a run folder")
+    _check_kinds("file", (folder / name for name in run_page.FILES), "a report")
+
+
+def _check_kinds(kind: str, paths: Iterable[Path], user: str, flag: str = "", remedy: str = "") -> None:
+    """Raise UsageError if one of the paths is a folder, or something else, where `user` needs a `kind`."""
+    for path in paths:
+        if path.is_dir() if kind == "file" else os.path.lexists(path) and not path.is_dir():
+            raise UsageError(f"{flag}{path}: is not a {kind}, and {user} needs a {kind} there; move it{remedy}")
 
 
 def _has_results(folder: Path) -> bool:
@@ -106,11 +124,8 @@ def check_places(folder: Path, grid: Grid, cells: Sequence[Cell]) -> None:
     places = [*(path for run in runs for path in (run.parent, run)), *shared_folders(folder)]
     files = [*(cell.failure for cell in cells), *(run.with_name(f"{run.name}{FAILURE}") for run in trials),
              *(folder / name for name in (*REPORT_FILES, tuning.FILE))]
-    misplaced = [(path, "folder") for path in places if os.path.lexists(path) and not path.is_dir()]
-    misplaced += [(path, "file") for path in files if path.is_dir()]
-    for path, kind in misplaced:
-        raise UsageError(f"--out: {path}: is not a {kind}, and a comparison needs a {kind} there; move it, or choose "
-                         "another folder")
+    for kind, paths in (("folder", places), ("file", files)):
+        _check_kinds(kind, paths, "a comparison", "--out: ", _OTHER_FOLDER)
 
 
 def left_out(folder: Path, grid: Grid, names: Sequence[str]) -> str:
