@@ -211,6 +211,15 @@ def test_a_run_that_could_not_be_published_is_copied_with_its_own_paths(tmp_path
     assert (second.folder / "nmt" / "config.yaml").read_text() == f"file: {second.folder}/vectors.safetensors"
 
 
+def test_a_run_inside_it_on_another_disk_gets_the_paths_of_the_published_run(tmp_path: Path, cell: Cell) -> None:
+    first, disk = holder(tmp_path, cell, 1), tmp_path / "disk"
+    disk.mkdir()
+    (disk / "config.yaml").write_text(f"file: {first.folder}/vectors.safetensors")
+    (run_folder(first.folder) / "nmt").symlink_to(disk)
+    handover.publish(cell, first)
+    assert (cell.folder / "nmt" / "config.yaml").read_text() == f"file: {cell.folder}/vectors.safetensors"
+
+
 def test_a_late_write_of_the_old_holder_does_not_reach_the_new_one(tmp_path: Path, cell: Cell) -> None:
     """It was suspended between a check of its lease and a write to an open file."""
     first = holder(tmp_path, cell, 1)

@@ -117,12 +117,13 @@ def _contains(folder: Path, link: Path) -> bool:
 def _relocate(folder: Path, old: Sequence[Path], new: Path) -> None:
     """Replace the paths of a run in the settings of the runs inside it, which were trained on its vectors."""
     for path in folder.glob("*/config.yaml"):
-        if path.parent.is_symlink():        # to a folder above
+        if path.parent.is_symlink() and _contains(path.parent.resolve(), path.parent):      # no run inside this one
             continue
-        text = path.read_text(encoding="utf-8")
+        text = before = path.read_text(encoding="utf-8")
         for old_path in old:
             text = text.replace(str(old_path), str(new))
-        write_text(path, text)
+        if text != before:
+            write_text(path, text)
 
 
 def last_step(folder: Path | None) -> int:
