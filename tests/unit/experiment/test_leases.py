@@ -312,8 +312,33 @@ def test_a_link_to_a_folder_above_itself_stays_a_link(tmp_path: Path, cell: Cell
     copy = holder(tmp_path, cell, 1).folder
     for name in ("latest", "checkpoints/run", "all"):
         assert str((copy / name).readlink()) == links[name]
-    assert not (copy / "other").is_symlink() and (copy / "other" / "back").readlink() == source
+    assert not (copy / "other").is_symlink() and (copy / "other" / "back").resolve() == copy
     assert len(list(copy.rglob("metrics.jsonl"))) == 1
+
+
+def test_a_link_to_the_folder_of_its_copy_stays_a_link(tmp_path: Path, cell: Cell) -> None:
+    """The copy was copied into itself."""
+    (run_folder(cell.folder) / "work").symlink_to(tmp_path / "runs")
+    copy = holder(tmp_path, cell, 1).folder
+    assert (copy / "work").readlink() == tmp_path / "runs" and (copy / "metrics.jsonl").is_file()
+
+
+def test_links_point_to_the_same_folder_after_each_move(tmp_path: Path, cell: Cell) -> None:
+    """Absolute ones to the run pointed to nothing, relative ones out of it to another folder."""
+    source = run_folder(cell.folder)
+    for name, target in {"self": str(source), "up": "../..", "checkpoints/run": str(source), "gone": "../gone"}.items():
+        (source / name).symlink_to(target)
+    first = holder(tmp_path, cell, 1).folder
+    for name, target in {"new": str(first), "runs": "../.."}.items():
+        (first / name).symlink_to(target)
+    second = holder(tmp_path, cell, 2)
+    (second.folder / "more").symlink_to(second.folder / "checkpoints")
+    (second.folder / "here").symlink_to("../../../cells")
+    finished = {"here": cell.folder.parent, "more": cell.folder / "checkpoints"}
+    handover.publish(cell, second)
+    for name, target in {"self": cell.folder, "up": tmp_path, "checkpoints/run": cell.folder, "new": cell.folder,
+                         "runs": tmp_path / "runs", "gone": tmp_path / "cells" / "gone", **finished}.items():
+        assert (cell.folder / name).resolve() == target, name
 
 
 def test_a_file_that_cannot_be_copied_is_named_with_the_reason(tmp_path: Path, cell: Cell) -> None:

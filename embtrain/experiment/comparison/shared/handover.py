@@ -90,10 +90,11 @@ def _copy(source: Path, target: Path) -> None:
     """Copy a file or folder. FileNotFoundError if it disappears meanwhile; ResourceError if it cannot be copied.
 
     Links are copied as what they point to, because a holder must not write files of another one; if that does not
-    exist, or contains the link, as links.
+    exist, or contains the link or its copy, as links.
     """
     try:
-        if source.is_symlink() and (not source.exists() or _contains(source.resolve(), source)):
+        if source.is_symlink() and (not source.exists() or _contains(source.resolve(), source)
+                                    or _contains(source.resolve(), target)):
             target.symlink_to(source.readlink())
         elif source.is_dir():
             target.mkdir()
@@ -115,7 +116,10 @@ def _contains(folder: Path, link: Path) -> bool:
 
 
 def _relocate(folder: Path, old: Sequence[Path], new: Path) -> None:
-    """Replace the paths of a run in the settings of the runs inside it, which were trained on its vectors."""
+    """Replace the paths of a run, in the settings of the runs inside it that were trained on its vectors, and in links.
+
+    folder: of the run, which will be renamed to `new`. old: where it was; the links mean what they meant in the first.
+    """
     for path in folder.glob("*/config.yaml"):
         if path.parent.is_symlink() and _contains(path.parent.resolve(), path.parent):      # no run inside this one
             continue
@@ -124,6 +128,25 @@ def _relocate(folder: Path, old: Sequence[Path], new: Path) -> None:
             text = text.replace(str(old_path), str(new))
         if text != before:
             write_text(path, text)
+    for parent, folders, files in os.walk(folder):
+        for link in filter(Path.is_symlink, (Path(parent) / name for name in (*folders, *files))):
+            _redirect(link, link.relative_to(folder), old[0])
+
+
+def _redirect(link: Path, name: Path, old: Path) -> None:
+    """Let a link of a run, which was `name` in the folder `old`, point to its target from any folder of the run.
+
+    A target inside the run gets a relative path, any other one an absolute path.
+    """
+    text, run = os.readlink(link), os.path.realpath(old)
+    target = os.path.realpath((old / name).parent / text)
+    if Path(target).is_relative_to(run):
+        target = os.path.relpath(os.path.relpath(target, run), name.parent)
+    elif os.path.isabs(text):
+        return
+    if target != text:
+        link.unlink()
+        link.symlink_to(target)
 
 
 def last_step(folder: Path | None) -> int:
