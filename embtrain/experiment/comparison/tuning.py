@@ -159,14 +159,17 @@ def best_trial(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) ->
     """The first of the best trials; DataError if none has a value."""
     done = [trial for trial in trials if trial["value"] is not None]
     if not done:
-        raise DataError(f"--search: all {len(trials)} trials of {label} failed; the first: {trials[0]['error']}")
+        failed = f"the only trial of {label} failed" if len(trials) == 1 else \
+            f"all {len(trials)} trials of {label} failed; the first"
+        raise DataError(f"--search: {failed}: {trials[0]['error']}")
     return max(done, key=lambda trial: trial["value"] if higher else -trial["value"])
 
 
 def format_choices(searched: Sequence[ChosenSettings]) -> list[str]:
     """The chosen settings, one line per strategy, for a terminal."""
     return [terminal.plain(f"{choice.strategy}: {', '.join(_short(choice.settings))} ({choice.metric} "
-                           f"{number(choice.value)}, the best of {choice.trials - choice.failed} trials"
+                           f"{number(choice.value)}, the best of {(n := choice.trials - choice.failed)} "
+                           f"trial{'' if n == 1 else 's'}"
                            f"{f'; {choice.failed} failed' if choice.failed else ''})") for choice in searched]
 
 
@@ -193,17 +196,17 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
     the stored trials have other settings than optuna suggests now; ResourceError if a trial lacked machine resources or
     was killed, which is no evidence about its settings.
     """
-    labels, search_ranges, trials = [label for label, _ in grid.kinds()], parse_ranges(grid.search, grid.sets,
-                                                                                       settings), grid.trials or 0
+    labels, trials = [label for label, _ in grid.kinds()], grid.trials or 0
+    distributions = {parsed.key: _distribution(parsed) for parsed in parse_ranges(grid.search, grid.sets, settings)}
     metric, higher = objective(str(grid.metric), task)
     tree = read(folder) or {"search": grid.search, "metric": metric, "higher": higher, "trials": {}}
     trials_by_label: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
     if not progress.is_quiet():
-        terminal.note(f"search: {trials} trials for {', '.join(labels)}, scored by {metric}")
+        terminal.note(f"search: {trials} trial{'' if trials == 1 else 's'} for {', '.join(labels)}, scored by {metric}")
         terminal.note(f"search: the first {RANDOM_TRIALS} are random, the same for each strategy")
     for i in range(trials):
-        suggestions = {label: study.ask(_distributions(search_ranges)) for label, study in studies.items()}
+        suggestions = {label: study.ask(distributions) for label, study in studies.items()}
         new: dict[str, Cell] = {}
         for label, trial in suggestions.items():
             earlier = trials_by_label.setdefault(label, [])
@@ -275,10 +278,6 @@ def _study(higher: bool) -> Any:
     optuna.logging.set_verbosity(logging.WARNING)
     sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=RANDOM_TRIALS)
     return optuna.create_study(direction="maximize" if higher else "minimize", sampler=sampler)
-
-
-def _distributions(search_ranges: Sequence[Range]) -> dict[str, Any]:
-    return {search_range.key: _distribution(search_range) for search_range in search_ranges}
 
 
 def _distribution(search_range: Range) -> Any:

@@ -151,7 +151,7 @@ def _equal(results: Results, decimals: Decimals) -> list[Block]:
         return []
     intro = "Metrics during training, means over seeds: the last evaluation "
     intro += "that all runs reached" if epochs.limit is None else \
-        f"within {epochs.limit:g} epochs, the largest number that all runs completed"
+        f"within {epochs.limit:g} epoch{'' if epochs.limit == 1 else 's'}, the largest number that all runs completed"
     halves = [("at equal epochs", epochs), *([("at equal CPU time", cpu)] if cpu.values else [])]
     # each half of the table has its own limit, so both are named if both are known
     intro += "" if cpu.limit is None else f", and the values at {number(cpu.limit)} CPU seconds"

@@ -1112,6 +1112,12 @@ def test_a_single_strategy_without_evaluations_has_no_values_at_equal_cpu_time(t
     assert tree["verdict"][0] == "A run of base takes 20 CPU seconds."
 
 
+@pytest.mark.parametrize(("step", "text"), [(5, "within 1 epoch, "), (10, "within 2 epochs, ")])
+def test_the_report_counts_the_epochs_that_all_runs_completed(tmp_path: Path, step: int, text: str) -> None:
+    judged_tree(tmp_path, [cell(label, seed, 0.3, 20, [(step, 5, 0.2)]) for label in ("base", "up") for seed in (1, 2)])
+    assert text in markdown_latex.markdown(comparison_page.document(read_results.read(tmp_path)))
+
+
 @pytest.mark.parametrize("n_seeds", [3, 5, 10])
 def test_equal_strategies_are_rarely_separated_at_equal_cpu_time(n_seeds: int) -> None:
     """Four evaluations of a rising curve, 3 % noise of the CPU time; 1,000 comparisons at a level of 5 %."""

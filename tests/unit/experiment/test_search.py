@@ -13,6 +13,7 @@ from helpers.in_process import Here, in_process, small_text
 
 from embtrain import experiment
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
+from embtrain.evaluate.comparison.results import ChosenSettings
 from embtrain.experiment.comparison import compare, outcome, search_space, tuning, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
 from embtrain.experiment.run.settings import resolve
@@ -321,6 +322,8 @@ def test_a_failed_trial_counts_and_is_not_chosen(
     assert trials(result.folder)["sgns"][1]["error"] == "ended with code 3"
     lines = [line for line in result.table().splitlines() if "the best of" in line]
     assert ["the best of 2 trials; 1 failed)" in lines[0], "the best of 3 trials)" in lines[1]] == [True, True]
+    (one,) = tuning.format_choices([ChosenSettings("sgns", "valid/mrr", 0.5, 3, 2, {"train.lr": 0.1}, 1.0)])
+    assert "the best of 1 trial; 2 failed)" in one
     ran_away = workers.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", result)
     ran_away.folder.mkdir()
     (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
@@ -330,7 +333,7 @@ def test_a_failed_trial_counts_and_is_not_chosen(
     monkeypatch.setattr(Here, "fail", "sgns-trial1")
     for code, error in ((3, "ended with code 3"), (-11, r"crashed with signal 11 \(SIGSEGV\)")):
         monkeypatch.setattr(Here, "fail_code", code)
-        with pytest.raises(DataError, match=f"all 1 trials of sgns failed; the first: {error}$"):
+        with pytest.raises(DataError, match=f"^--search: the only trial of sgns failed: {error}$"):
             run(place, tmp_path / str(code), trials=1)
 
 
