@@ -46,7 +46,13 @@ from embtrain.evaluate.statistics.significance import (
 from embtrain.evaluate.translation import scores as translation
 from embtrain.evaluate.translation.scores import BLEU_STATISTICS
 from embtrain.experiment.comparison.outcome import CellOutcome, Point, interpolate
-from embtrain.experiment.comparison.verdict import unlike_machines, verdict, why_not_at_equal_cpu
+from embtrain.experiment.comparison.verdict import (
+    tested_curve,
+    unlike_machines,
+    untested_reason,
+    verdict,
+    why_not_at_equal_cpu,
+)
 from embtrain.experiment.run import scoring
 
 DESCRIBED = (*DESCRIPTIONS, "valid")  # reported, not tested: valid was used during training
@@ -256,28 +262,22 @@ def at_equal_cpu(finished: Sequence[CellOutcome], labels: Sequence[str], plan: d
     budget = min(ends, default=0.0)
     rows = _read_at(finished, lambda points: interpolate(points, budget))
     timed = _read_at(finished, lambda points: next((x for x in points if math.isfinite(x.cpu_seconds)), None))
-    curve, warning = _curve(plan), unlike_machines(_processors(finished))
+    curve, warning = tested_curve(plan), unlike_machines(_processors(finished))
     reason = "" if ends else "no evaluation during training has a CPU time"
     if reason := why_not_at_equal_cpu(plan["baseline"], curve, timed, rows) if len(labels) > 1 else reason:
         return EqualCpu(note=warning or reason)
     if warning:
         return EqualCpu(budget=budget, rows=rows, note=warning)
-    return EqualCpu(
-        budget=budget, rows=rows,
-        note="values at equal CPU time are interpolated between the evaluations of a run, null before its first; "
-        "the learning rate schedule of each run covers all its epochs, so at an early time it had not decayed yet",
-        differences=_cost_differences(rows, labels, plan["baseline"], curve))
+    note = ("values at equal CPU time are interpolated between the evaluations of a run, null before its first; "
+            "the learning rate schedule of each run covers all its epochs, so at an early time it had not decayed yet")
+    differences = _cost_differences(rows, labels, plan["baseline"], curve)
+    return EqualCpu(budget=budget, rows=rows, differences=differences,
+                    note=f"{untested_reason(curve)}; {note}" if len(labels) > 1 and not differences else note)
 
 
 def _processors(finished: Sequence[CellOutcome]) -> list[str]:
     """The models of the processors, each once, of the runs that recorded it."""
     return list(dict.fromkeys(outcome.processor for outcome in finished if outcome.processor))
-
-
-def _curve(plan: dict[str, Any]) -> str:
-    """The curve that is tested at equal CPU time: the declared metric; for test/... valid/..."""
-    part, _, name = plan["metric"].partition("/")
-    return f"valid/{name}" if part == "test" else plan["metric"]
 
 
 def _cost_differences(rows: Sequence[Evaluation], labels: Sequence[str], baseline: str, curve: str

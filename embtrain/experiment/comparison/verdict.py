@@ -34,10 +34,10 @@ def verdict(plan: Mapping[str, Any], labels: Sequence[str], values: Mapping[str,
     metric, baseline = plan["metric"], plan["baseline"]
     differences_on_metric = [d for d in differences if d.metric == metric and d.kind == "seeds"]
     tested = f"On {metric}, {_over(differences_on_metric)}{_separable(differences_on_metric, baseline)}."
-    has_baseline = any(by_label.get(baseline) for by_label in values.values())
-    return [*([tested] if len(labels) > 1 else []),
-            unlike_machines(processors) or (_cost(values.get(CPU, {}), labels, baseline, at_equal) if has_baseline
-                                            else f"The cost is unknown, because no run of {baseline} has scores."),
+    cost = f"The cost is unknown, because no run of {baseline} has scores."
+    if any(by_label.get(baseline) for by_label in values.values()):
+        cost = _cost(values.get(CPU, {}), labels, baseline, at_equal, tested_curve(plan))
+    return [*([tested] if len(labels) > 1 else []), unlike_machines(processors) or cost,
             _unknown(differences_on_metric, baseline, values.get(metric, {}), failed, not_run)]
 
 
@@ -63,7 +63,7 @@ def _over(differences_on_metric: Sequence[Difference]) -> str:
     return f"over {(n := seeds.pop())} seed{'' if n == 1 else 's'}, "
 
 
-def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, at_equal: EqualCpu) -> str:
+def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, at_equal: EqualCpu, curve: str) -> str:
     cost = {label: sum(seconds) / len(seconds) for label in labels
             if (seconds := [x for x in cpu.get(label, {}).values() if x is not None])}
     if not cost.get(baseline):
@@ -74,7 +74,20 @@ def _cost(cpu: BySeed, labels: Sequence[str], baseline: str, at_equal: EqualCpu)
         text += f"; {at_equal.note}"
     elif cheap := at_equal.differences:
         text += f"; at {at_equal.budget:.3g} CPU seconds for each, on {cheap[0].metric}, {_separable(cheap, baseline)}"
+    elif len(labels) > 1:
+        text += f"; {untested_reason(curve)}"
     return text + "."
+
+
+def tested_curve(plan: Mapping[str, Any]) -> str:
+    """The curve that is tested at equal CPU time: the declared metric; for test/... valid/..."""
+    part, _, name = plan["metric"].partition("/")
+    return f"valid/{name}" if part == "test" else str(plan["metric"])
+
+
+def untested_reason(curve: str) -> str:
+    """The reason why nothing is tested at equal CPU time, although other metrics have values there."""
+    return f"nothing is tested at equal CPU time, because {curve} was not evaluated during training"
 
 
 def why_not_at_equal_cpu(baseline: str, curve: str, timed: Sequence[Evaluation], reached: Sequence[Evaluation]) -> str:

@@ -1112,6 +1112,14 @@ def test_a_single_strategy_without_evaluations_has_no_values_at_equal_cpu_time(t
     assert tree["verdict"][0] == "A run of base takes 20 CPU seconds."
 
 
+def test_a_metric_that_was_not_evaluated_during_training_is_not_tested_at_equal_cpu_time(tmp_path: Path) -> None:
+    runs = [cell(label, seed, 0.3, 20, EVALUATED) for label in ("base", "up") for seed in (1, 2, 3)]
+    tree = judged_tree(tmp_path, [replace(run, curves={"sim/x": run.curves["valid/mrr"]}) for run in runs])
+    cpu, reason = tree["at_equal"]["cpu_seconds"], "nothing is tested at equal CPU time, because valid/mrr was not eval"
+    assert (cpu["budget"], cpu["differences"], {row["metric"] for row in cpu["rows"]}) == (20, [], {"sim/x"})
+    assert cpu["note"].startswith(reason) and f"; {reason}uated during training." in tree["verdict"][1]
+
+
 @pytest.mark.parametrize(("step", "text"), [(5, "within 1 epoch, "), (10, "within 2 epochs, ")])
 def test_the_report_counts_the_epochs_that_all_runs_completed(tmp_path: Path, step: int, text: str) -> None:
     judged_tree(tmp_path, [cell(label, seed, 0.3, 20, [(step, 5, 0.2)]) for label in ("base", "up") for seed in (1, 2)])
