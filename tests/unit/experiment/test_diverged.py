@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from helpers import tiny_runs
 
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import UsageError
 from embtrain.evaluate.config import WordsConfig
-from embtrain.experiment.diagnosis import diagnose
-from embtrain.experiment.run import provenance, run, scoring, started, stored
+from embtrain.experiment.run import run, scoring
 from embtrain.experiment.run.settings import resolve
 from embtrain.losses.nce import Nce
 from embtrain.negatives.static.unigram import Unigram
@@ -133,26 +129,3 @@ def test_a_diverged_log_z_does_not_change_the_likelihood(place: Path, c: float) 
 def test_an_inverse_temperature_beyond_the_precision_of_cosines_is_refused(model: str) -> None:
     with pytest.raises(UsageError, match=r"model\.tau: should be less than or equal to 10000"):
         resolve(model=model, sets=["model.tau=1e30"])
-
-
-def test_to_load_a_run_of_other_code_gives_a_warning(place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
-                                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(started, "check_settings", lambda *_: None)      # earlier versions store no settings to compare
-    done = run.fit(tiny_runs.config(place, "distmult", "autograd", *QUICK), tmp_path / "run")
-    uses: list[Callable[[Path], object]] = [run.resume, run.rescore, stored.open_run, partial(
-        diagnose.open_run, strategies=["uniform"], sizes=[1])]
-    for use in uses:
-        use(done.folder)
-    assert not [record for record in caplog.records if "started it" in record.getMessage()]
-    path = done.folder / "identity.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"code": "0" * 64, "embtrain": "0.0.1"}))
-    for use in uses:
-        caplog.clear()
-        use(done.folder)
-        assert [record.getMessage() for record in caplog.records if "started it" in record.getMessage()] == [
-            f"warning: {done.folder}: {provenance.code_difference(done.folder)}; results may differ from those of a "
-            "run under one version"]
-    config = done.folder / "config.yaml"
-    config.write_text(re.sub("optimizer: .*", "optimizer: adam", config.read_text()))
-    with pytest.raises(DataError, match=r"does not fit this version: embtrain 0\.0\.1 with code 0{12} started it"):
-        run.resume(done.folder)

@@ -18,7 +18,7 @@ from embtrain.common import progress
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.experiment.continuation import continue_run
 from embtrain.experiment.diagnosis.diagnose import diagnose
-from embtrain.experiment.run import components, stored
+from embtrain.experiment.run import components, provenance, started, stored
 from embtrain.experiment.run.run import rescore
 from embtrain.experiment.run.started import check_settings, fixed_settings
 from embtrain.experiment.tasks import base as tasks
@@ -206,6 +206,27 @@ def test_a_missing_identity_is_named(finished: Path, use: Callable[[Path], objec
     with pytest.raises(DataError, match=r"/run/identity\.json: is missing, and it describes the corpus of the run; "
                                         "restore the file that training wrote$"):
         use(finished)
+
+
+def test_to_load_a_run_of_other_code_gives_a_warning(finished: Path, caplog: pytest.LogCaptureFixture,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(started, "check_settings", lambda *_: None)      # earlier versions store no settings to compare
+    uses: list[Callable[[Path], object]] = [experiment.resume, rescore, stored.open_run,
+                                            lambda run: diagnose(run, [], [5])]
+    for use in uses:
+        use(finished)
+    assert not [record for record in caplog.records if "started it" in record.getMessage()]
+    path = finished / "identity.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"code": "0" * 64, "embtrain": "0.0.1"}))
+    for use in uses:
+        caplog.clear()
+        use(finished)
+        assert [record.getMessage() for record in caplog.records if "started it" in record.getMessage()] == [
+            f"warning: {finished}: {provenance.code_difference(finished)}; results may differ from those of a run "
+            "under one version"]
+    edit(finished, "optimizer: sgd", "optimizer: adam")
+    with pytest.raises(DataError, match=r"does not fit this version: embtrain 0\.0\.1 with code 0{12} started it"):
+        experiment.resume(finished)
 
 
 @pytest.mark.parametrize("use", [stored.open_run, lambda run: diagnose(run, [], [5])])
