@@ -41,6 +41,16 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _same_progress() -> Iterator[None]:
+    """Restore whether progress is printed: a command that a test runs in its own process sets this by --quiet."""
+    name = "embtrain.common.progress"
+    was_quiet = getattr(sys.modules.get(name), "quiet", False)
+    yield
+    if (progress := sys.modules.get(name)) is not None:
+        progress.quiet = was_quiet  # type: ignore[attr-defined]
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _fast_fsync() -> Iterator[None]:
     """fsync returns without waiting for the disk: a run calls it dozens of times, and no test cuts the power.

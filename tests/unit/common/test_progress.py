@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import embtrain
+from embtrain.cli import options
 from embtrain.common import progress
 from embtrain.common.types import Query
 from embtrain.data.catalogue import fetch
@@ -121,3 +122,9 @@ def test_the_first_line_comes_after_three_seconds_and_the_next_after_ten(monkeyp
         if capsys.readouterr().err:
             times.append(now)
     assert times == [3.0, 13.0, 23.0]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_quiet_command_does_not_silence_the_next_test(times: int) -> None:
+    assert not progress.is_quiet()
+    options.configure_output(quiet=True)
