@@ -22,11 +22,10 @@ from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.statistics.intervals import (
     NO_INTERVAL,
     UNIT,
-    Interval,
+    f1_interval,
     few_note,
     logit_interval,
     mean_intervals,
-    ratio_intervals,
 )
 
 Scores = NDArray[np.float64]
@@ -108,7 +107,7 @@ def _scores(
     [(low, high)] = mean_intervals(hits[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
     # (n,) each
     tp, fp = nan_to_lowest(scored.pos) >= thresholds.f1, (nan_to_lowest(scored.neg) >= thresholds.f1).sum(1)
-    f1_low, f1_high = _f1_interval(tp, fp, config)
+    f1_low, f1_high = f1_interval(tp, fp + ~tp, config.resamples, config.interval)
     pairs_note = f"{n:,} pairs, {m} negative{'s' if m > 1 else ''} each"
     note_suffix = f"; {note}" if note else ""
     ap, ap_low, ap_high, reason = _ap(scored, config)
@@ -126,11 +125,6 @@ def _correct(scored: PairScores, threshold: float) -> NDArray[np.float64]:
 
 def _f1(tp: float, fp: float, total: float) -> float:
     return float(2 * tp / (total + tp + fp))
-
-
-def _f1_interval(tp: NDArray[np.bool_], fp: NDArray[np.int64], config: EvaluateConfig) -> Interval:
-    above, below = 2 * tp[:, None].astype(np.float64), (1 + tp + fp).astype(np.float64)
-    return ratio_intervals(above, below, config.resamples, config.interval, [UNIT])[0]
 
 
 def _ap(scored: PairScores, config: EvaluateConfig) -> tuple[float, float | None, float | None, str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import PairScores, ap, choose_thresholds, nan_to_lowest
-from embtrain.evaluate.statistics.intervals import UNIT, mean_intervals, ratio_intervals
+from embtrain.evaluate.statistics.intervals import UNIT, f1_interval, mean_intervals
 from embtrain.evaluate.words.similarity import correlation
 
 Scores = NDArray[np.float64]
@@ -31,12 +31,12 @@ def labelled_scores(
     hits = ((s >= thresholds.accuracy) == right).astype(np.float64)
     [(low, high)] = mean_intervals(hits[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
     predicted = s >= thresholds.f1
-    twice = 2 * (predicted & right).astype(np.float64)                                       # (n,)
-    either = predicted.astype(np.float64) + right                                            # (n,)  F1 = Σ / Σ
-    [(f1_low, f1_high)] = ratio_intervals(twice[:, None], either, config.resamples, config.interval, [UNIT])
+    found, errors = predicted & right, (predicted ^ right).astype(np.int64)                  # (n,)
+    f1 = float(2 * found.sum() / max(1, 2 * found.sum() + errors.sum()))
+    f1_low, f1_high = f1_interval(found, errors, config.resamples, config.interval)
     out = [Score(benchmark, "accuracy", float(hits.mean()), low, high, n,
                  f"{note}; {right.mean():.1%} hold; threshold {thresholds.accuracy:.4g} of valid"),
-           Score(benchmark, "f1", float(twice.sum() / max(1.0, either.sum())), f1_low, f1_high, n,
+           Score(benchmark, "f1", f1, f1_low, f1_high, n,
                  f"{note}; threshold {thresholds.f1:.4g} of valid")]
     if right.any():
         value, low, high, reason = ap(s, right, np.arange(n), config)

@@ -6,6 +6,8 @@
     clusters    items that depend on each other (centres in the same piece of text) are summed first; for a mean,
                 cluster c has N_c items that sum to S_c
     wilson      (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) for k = pn of n (Wilson 1927)
+    f1          F1 = 2h/(2h + w) with h hits and w errors of C clusters is a ratio of sums; at 0, its upper end is
+                2xC/(xC + w) for the upper end x of Wilson's interval for 0 of C
     bootstrap   other scores: draw n items with replacement, score them, repeat; the interval is between the
                 (1 ± level)/2 quantiles of those scores (percentile interval; Efron 1979)
     biased      BLEU has the bias-corrected percentile interval (Efron 1981): the quantiles Φ(2 z0 ± z_{(1+level)/2})
@@ -158,6 +160,23 @@ def ratio_intervals(S: NDArray[np.float64], N: NDArray[np.float64], resamples: i
         else:
             out.append((max(low, ratio - t * error), min(high, ratio + t * error)))
     return out
+
+
+def f1_interval(hits: NDArray[np.bool_], errors: NDArray[np.int64], resamples: int, level: float) -> Interval:
+    """The interval of F1 = 2 Σ_c h_c / Σ_c (2 h_c + w_c) of clusters with at most one hit h_c and with w_c errors.
+
+    hits, errors (C,): true positives; false positives and false negatives. A hit in the place of a false negative adds
+    2 to the numerator and 1 to the denominator, so that F1 exceeds the share of clusters that are hits. At F1 = 1 the
+    lower end is that of the share, which is less. resamples: 0 for no interval.
+    """
+    h, w = hits.astype(np.float64), errors.astype(np.float64)
+    [(low, high)] = ratio_intervals(2 * h[:, None], 2 * h + w, resamples, level, [UNIT])
+    if low is None or high is None:
+        return NO_INTERVAL
+    if not hits.any():
+        most_hits = high * np.count_nonzero(errors)
+        high = float(2 * most_hits / (most_hits + w.sum()))
+    return low, high
 
 
 def _t_quantile(degrees: int, level: float) -> float:

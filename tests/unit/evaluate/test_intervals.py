@@ -10,6 +10,7 @@ from embtrain.evaluate.statistics.intervals import (
     UNBOUNDED,
     UNIT,
     bias_corrected,
+    f1_interval,
     few_note,
     logit_interval,
     mean_intervals,
@@ -160,6 +161,20 @@ def test_clusters_without_a_denominator_do_not_narrow_the_interval_of_a_ratio(hi
     if hits != 2:
         assert found == wilson(hits, 3, 0.95)
     assert ratio_intervals(np.zeros((9, 1)), np.zeros(9), 100, 0.95) == [(None, None)]
+
+
+def test_the_interval_of_f1_at_its_bounds_is_that_of_its_hits() -> None:
+    """At 0 hits it ended at the largest share of hits h, which is less than F1 = 2h / (1 + h)."""
+    hits = np.arange(9) < 3
+    share = wilson(0, 3, 0.95)[1]
+    for errors in (1, 2):                            # each positive is missed, without and with a false positive
+        assert share is not None and f1_interval(hits & False, hits * errors, 100, 0.95) == pytest.approx(
+            (0, 2 * share / (errors + share)))
+    assert f1_interval(hits, hits * 0, 100, 0.95) == wilson(3, 3, 0.95)
+    mixed = np.array([1, 1, 0]) == 1
+    assert f1_interval(mixed, 1 - mixed, 100, 0.95) == ratio_intervals(
+        2.0 * mixed[:, None], 1.0 + mixed, 100, 0.95, [UNIT])[0]
+    assert f1_interval(mixed, 1 - mixed, 0, 0.95) == (None, None)
 
 
 def test_of_means_returns_no_interval_for_one_cluster_no_resamples_or_infinities() -> None:
