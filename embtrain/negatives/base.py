@@ -34,11 +34,11 @@ from torch import Tensor
 
 from embtrain.common import registry, shipped
 from embtrain.common.config import Section
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits, trait
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.plugin_checks import guarded
-from embtrain.negatives.setting_keys import key
 
 
 class NegativesConfig(Section):

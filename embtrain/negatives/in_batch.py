@@ -29,11 +29,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.optimizers.row_growth import copy_rows
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.static.unigram import unigram_masses
 
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from embtrain.common import registry
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import PROBE, ModelView, Negatives, Query
-from embtrain.negatives.setting_keys import key
 
 FIRST = 3             # draws of which log q is checked
 CELLS = 4_000_000     # probabilities that the check may compute; larger tables are not summed

@@ -4,6 +4,7 @@ layers.py   reads one layer: a YAML file or a `--set` option, with the line and 
 tree.py     merges layers, validates them against a pydantic class, and writes them as YAML
 described.py  settings as YAML with the description of each key
 arguments.py  checks of numbers passed to functions of Python
+setting_keys.py  keys of settings in messages, also of a source inside another
 renamed_keys.py  the old names of renamed keys and values, for errors
 """
 

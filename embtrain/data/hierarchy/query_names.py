@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from embtrain.common.candidate_lists import CandidateLists, ListKey
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.data.formats.candidate_files import QueryNames
 from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM
@@ -45,7 +46,7 @@ def query_names(concepts: Sequence[str], by: ListKey) -> QueryNames:
              "side": QueryNames((SLOT,), ("SIDE",), find_side),
              "entity": QueryNames((CONCEPT,), ("CONCEPT",), find_entity)}
     if by not in names:
-        raise UsageError(f"negatives.by: {by}: a hierarchy has one relation; set negatives.by: {', '.join(names)}")
+        raise UsageError(f"{key('by')}: {by}: a hierarchy has one relation; set {key('by')}: {', '.join(names)}")
     return names[by]
 
 

@@ -1,8 +1,7 @@
 """Base class of tasks, which connect a corpus to the models that learn from it.
 
 A task reads the corpus, provides training and held-out examples, scores the trained model and writes its exports. A
-model names its task (`Model.task`). The task has two sections of the settings: `section`, how its data are read, and
-`evaluate`, the measured scores.
+model names its task (`Model.task`). Two sections of the settings are for it: `section`, of its data, and `evaluate`.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from torch import Tensor
 from embtrain.common import registry, shipped
 from embtrain.common.candidate_lists import CandidateLists, ListKey
 from embtrain.common.config import Section
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import read_json
 from embtrain.common.types import Batch, ProblemSpec, Query, Score
@@ -127,19 +127,19 @@ class Task:
         """Return how a file of candidates names the queries that share a list; by default by the name of the context.
         UsageError if the queries have no names of this kind."""
         if by != "query":
-            raise UsageError(f"negatives.by: {by}: the queries of model.name: {self.settings.model.name} have no "
-                             "relations; set negatives.by: query")
+            raise UsageError(f"{key('by')}: {by}: the queries of model.name: {self.settings.model.name} have no "
+                             f"relations; set {key('by')}: query")
         index = {name: i for i, name in enumerate(self.candidate_names())}
         return QueryNames((0,), ("QUERY",), lambda fields: [(index[fields[0]],)] if fields[0] in index else None)
 
     def observed_lists(self) -> CandidateLists:
         """Return the candidates seen in training on each side of each relation; UsageError without relations."""
-        raise UsageError("negatives.source: typed needs relations with two sides, but model.name: "
+        raise UsageError(f"{key('source')}: typed needs relations with two sides, but model.name: "
                          f"{self.settings.model.name} has none; choose another source")
 
     def reflexive_lists(self, max_symmetric: float) -> CandidateLists:
         """Return for each query of a graph a list of its entity, not of symmetric relations; UsageError otherwise."""
-        raise UsageError("negatives.source: reflexive needs a graph; choose another source")
+        raise UsageError(f"{key('source')}: reflexive needs a graph; choose another source")
 
     def heldout(self, part: str) -> Batch:
         """Return examples of part `valid` or `test`, possibly none, which do not depend on the run's seed."""

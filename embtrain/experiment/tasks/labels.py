@@ -14,6 +14,7 @@ import torch
 
 from embtrain.common import machine
 from embtrain.common.candidate_lists import ListKey
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
@@ -156,7 +157,7 @@ class LabelsTask(Task):
         return [f"document {i}" for i in query.context.tolist()]
 
     def query_names(self, by: ListKey) -> QueryNames:
-        raise UsageError("negatives.source: candidates: documents have no names by which a file could list candidates; "
+        raise UsageError(f"{key('source')}: candidates: documents have no names by which a file could list candidates; "
                          "choose another source")
 
     def known_positives(self, max_bytes: int) -> KnownPairs:

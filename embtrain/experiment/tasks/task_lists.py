@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.candidate_lists import ARRAYS, CandidateLists, ListKey
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.formats import candidate_files
 from embtrain.experiment.tasks.base import Task
-from embtrain.negatives.setting_keys import key
 
 PREFIX = "lists"  # of the arrays in the file of a run
 

@@ -12,11 +12,13 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.kernels.core.loader import NO_MEMORY, NOT_FINITE, OK
 
@@ -145,7 +147,7 @@ def call(name: str, function: Callable[..., int], *arguments: Any) -> None:
 def raise_for_status(name: str, status: int) -> None:
     """Raise the error for a status code other than OK."""
     if status == NOT_FINITE:
-        raise UsageError("negatives.source: vectors are not finite, so nothing can be drawn from them; the training "
+        raise UsageError(f"{key('source')}: vectors are not finite, so nothing can be drawn from them; the training "
                          "has diverged: lower train.lr, or set train.clip")
     if status != OK:
         raise MemoryError(f"{name}: no memory") if status == NO_MEMORY else out_of_range(name)
@@ -180,7 +182,7 @@ def parallel_map(part: Callable[[int, int], T], ranges: Iterable[tuple[int, int]
     if len(ranges) < 2:
         return [part(*both) for both in ranges]
     pool = workers(len(ranges) - 1)
-    results = [pool.submit(part, *both) for both in ranges[:-1]]
+    results = [pool.submit(copy_context().run, part, begin, end) for begin, end in ranges[:-1]]  # keys in messages
     try:
         last = part(*ranges[-1])
         return [*(result.result() for result in results), last]

@@ -30,6 +30,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.optimizers.eager import EagerAdam
 from embtrain.common.types import GENERATOR, NOISE, ModelView, Negatives, ProblemSpec, Query
@@ -44,7 +45,6 @@ from embtrain.negatives.base import Collective, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.sampling.context_index import context_sizes_of, row_offsets
 from embtrain.negatives.sampling.row_groups import group_rows
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.static.base import check_masses
 from embtrain.negatives.static.unigram import unigram_masses
 

@@ -20,13 +20,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.optimizers.eager import EagerAdam
 from embtrain.common.optimizers.row_growth import copy_rows, grow_optimizer
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import Collective, NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
-from embtrain.negatives.setting_keys import key
 
 
 class KbganConfig(NegativesConfig):

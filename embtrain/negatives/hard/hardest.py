@@ -27,12 +27,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.pool import NestedSettings, PoolSource
-from embtrain.negatives.setting_keys import key
 
 
 class HardestConfig(NegativesConfig):

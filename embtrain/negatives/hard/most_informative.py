@@ -12,10 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
-from embtrain.negatives.setting_keys import key
 
 MAX_SCORES = 8_000_000  # scores held in memory at once
 

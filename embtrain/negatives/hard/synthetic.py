@@ -20,10 +20,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import SYNTHETIC, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
-from embtrain.negatives.setting_keys import key
 
 MIN_LENGTH = {torch.float32: 1e-4, torch.float64: 1e-10}  # below this length, a difference is mostly rounding error
 

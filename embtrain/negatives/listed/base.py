@@ -21,6 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.candidate_lists import CandidateLists, ListReader
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
@@ -28,7 +29,6 @@ from embtrain.negatives.sampling.alias_lists import AliasLists
 from embtrain.negatives.sampling.context_index import ContextIndex, context_sizes_of, group_starts
 from embtrain.negatives.sampling.pool import NestedSettings, build_nested
 from embtrain.negatives.sampling.row_groups import RowGroups, group_rows
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.static.base import StaticSource
 
 MAX_DENSITIES = 1 << 20  # densities computed at once for shared draws

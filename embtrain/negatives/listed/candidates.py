@@ -17,10 +17,10 @@ from torch import Tensor
 
 from embtrain.common.candidate_lists import CandidateLists, ListKey, ListReader
 from embtrain.common.config import AbsolutePath
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import DataError
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.listed.base import ListedSource, WeightedConfig
-from embtrain.negatives.setting_keys import key
 
 
 class CandidatesConfig(WeightedConfig):

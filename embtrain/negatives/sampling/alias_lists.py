@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from embtrain.common.candidate_lists import CandidateLists
+from embtrain.common.config.setting_keys import section
 from embtrain.common.errors import ResourceError
 from embtrain.negatives.sampling.alias import build_alias_table
-from embtrain.negatives.setting_keys import section
 
 
 class AliasLists:

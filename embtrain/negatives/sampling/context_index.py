@@ -13,9 +13,9 @@ import math
 import torch
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
-from embtrain.negatives.setting_keys import key
 
 
 class ContextIndex:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Query, first_occurrence
-from embtrain.negatives.setting_keys import key
 
 GEOMETRIES = frozenset({"dot", "cosine"})
 

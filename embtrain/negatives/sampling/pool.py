@@ -18,11 +18,11 @@ from pydantic import AfterValidator, PlainSerializer, ValidationError
 from torch import Tensor
 
 from embtrain.common.config import FilePath, Layer, build, map_items, plain_paths
+from embtrain.common.config.setting_keys import key, nested, section
 from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits, grow_source
-from embtrain.negatives.setting_keys import key, nested, section
 
 MAX_SCORES = 8_000_000  # scores held in memory at once
 

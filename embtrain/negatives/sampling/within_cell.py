@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, ProblemSpec
 from embtrain.kernels.arguments.draws import DrawOutput
@@ -20,7 +21,6 @@ from embtrain.kernels.core.loader import core
 from embtrain.kernels.sampling import cells as kernel
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
-from embtrain.negatives.setting_keys import key
 
 MIN_PRIOR = 1e-12
 IDS_PER_ALLOCATION = 8192        # ids allocated at once

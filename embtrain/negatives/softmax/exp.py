@@ -24,13 +24,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import reduce_blocks, sample_proportional
 from embtrain.negatives.sampling.within_cell import check_settings
-from embtrain.negatives.setting_keys import key
 
 MAX_SCORES = 8_000_000        # scores held in memory at once
 MAX_CACHED_WEIGHTS = 1 << 17  # weights at once on a CPU, few enough to stay in its cache

@@ -17,11 +17,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, Traits
 from embtrain.negatives.sampling.pool import NestedSettings, NestingSource
-from embtrain.negatives.setting_keys import key
 
 
 class MixtureConfig(NegativesConfig):

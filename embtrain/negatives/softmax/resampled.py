@@ -20,13 +20,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import MAX_ROWS, row_cdf, searchsorted_rows
 from embtrain.negatives.sampling.pool import NestedSettings, PoolSource
-from embtrain.negatives.setting_keys import key
 
 
 class ResampledConfig(NegativesConfig):

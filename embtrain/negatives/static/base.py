@@ -14,11 +14,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.alias import AliasTable
-from embtrain.negatives.setting_keys import key
 
 MAX_NOISE_VALUES = 4_000_000  # numbers of Gumbel noise held at once
 

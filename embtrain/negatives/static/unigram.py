@@ -16,10 +16,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.base import NegativesConfig
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.static.base import StaticSource
 
 

@@ -131,11 +131,18 @@ def test_settings_without_lists_are_refused_in_one_line(place: Path) -> None:
     labels = experiment.resolve("candidates", model="xc", corpus=str(place / "labels.txt"), sets=["negatives.file=x"])
     on_text = experiment.resolve("uniform", model="skipgram", corpus=str(place / "text"),
                                  sets=[*TEXT, "negatives.source=typed"])
+    typed, reflexive, by_relation = (
+        experiment.resolve("uniform", model="skipgram", corpus=str(place / "text"), sets=[
+            *TEXT, f"negatives={{source: mixture, inner: {{{inner}}}}}"])
+        for inner in ("source: typed", "source: reflexive", f"source: candidates, by: relation, file: {place / 'x'}"))
     for config, message in (
             (of_text(place, "negatives.file=null"), r"negatives\.file: null: candidates needs lists; set it to a file"),
             (of_text(place, "negatives.by=side"), r"negatives\.by: side: the queries of model\.name: skipgram have no"),
             (labels, r"negatives\.source: candidates: documents have no names"),
-            (on_text, r"negatives\.source: typed needs relations with two sides, but model\.name: skipgram has none")):
+            (on_text, r"negatives\.source: typed needs relations with two sides, but model\.name: skipgram has none"),
+            (typed, r"negatives\.inner\.source: typed needs relations"),
+            (reflexive, r"negatives\.inner\.source: reflexive needs a graph"),
+            (by_relation, r"negatives\.inner\.by: relation: .*; set negatives\.inner\.by: query")):
         with pytest.raises(UsageError, match=f"^{message}") as caught:
             tiny_runs.made(config)
         assert len(str(caught.value).splitlines()) == 1

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from helpers.cores import CORES, NATIVE, needs_core, using
 
+from embtrain.common.config.setting_keys import nested
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.kernels.core import build_info, loader as core
+from embtrain.kernels.core import binding, build_info, loader as core
 
 ROOT = Path(__file__).resolve().parents[3]
 OFF = os.environ.get("EMBTRAIN_CORE") == "off"
@@ -198,3 +199,10 @@ def test_every_listed_core_can_be_used() -> None:
     for name in CORES:
         with using(name):
             assert (core.core() is None) == (name == "off")
+
+
+def test_an_error_names_the_source_inside_another_on_every_thread() -> None:
+    for failing in range(2):
+        with nested("inner"), pytest.raises(UsageError, match=r"^negatives\.inner\.source: vectors are not finite"):
+            binding.parallel_map(lambda i, _, at=failing: binding.raise_for_status("", core.NOT_FINITE * (i == at)),
+                                 [(0, 1), (1, 2)])

@@ -27,6 +27,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
@@ -34,7 +35,6 @@ from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
 from embtrain.negatives.sampling.within_cell import check_settings
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.cells.index import CellIndex
 from embtrain.negatives.softmax.cells.sampler import CellRules, CellSampler
 from embtrain.negatives.static.unigram import unigram_masses

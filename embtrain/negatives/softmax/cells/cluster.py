@@ -38,11 +38,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import group_means, kmeans
 from embtrain.negatives.sampling.row_store import rounded
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig
 from embtrain.negatives.softmax.cells.inside import MIN_LOG_MASS
 

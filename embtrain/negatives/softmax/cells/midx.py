@@ -16,10 +16,10 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import group_means, kmeans
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, WithinCell
 
 

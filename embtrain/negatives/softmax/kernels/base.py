@@ -25,6 +25,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
@@ -32,7 +33,6 @@ from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, stored_tensors
 from embtrain.negatives.sampling.within_cell import check_settings, prior_weights
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.kernels.blocks import CandidateBlocks, ScaledView
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 from embtrain.negatives.softmax.kernels.sampler import TreeRules, TreeSampler

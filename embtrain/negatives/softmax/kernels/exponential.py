@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.kernels.base import KernelConfig
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 

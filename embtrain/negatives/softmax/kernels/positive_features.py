@@ -24,8 +24,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
-from embtrain.negatives.setting_keys import key
 from embtrain.negatives.softmax.kernels.base import KernelSource
 from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig, ExponentialMap
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.negatives.setting_keys import key
+from embtrain.common.config.setting_keys import key
 from embtrain.negatives.softmax.kernels.base import KernelConfig, KernelSource
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 

@@ -29,13 +29,13 @@ import torch
 from torch import Tensor
 
 from embtrain.common import machine
+from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import ResourceError
 from embtrain.kernels.arguments.trees import SumLevels
 from embtrain.kernels.core.loader import core
 from embtrain.kernels.sampling import tree_sums as kernel_sums, tree_walk as kernel
 from embtrain.negatives.sampling.inverse_cdf import draw_seed, sample_proportional
 from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, n_bytes, stored_tensors
-from embtrain.negatives.setting_keys import key
 
 MAX_NUMBERS = 4_000_000        # numbers gathered or multiplied at once
 MAX_CACHED_NUMBERS = 1 << 18   # numbers gathered and summed at once, few enough to stay in the cache
