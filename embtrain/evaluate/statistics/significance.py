@@ -90,7 +90,7 @@ def difference(x: Values, y: Values) -> dict[int, float]:
     paired = {seed: (a[seed], b[seed]) for seed in a if seed in b}
     seeds = [seed for seed, (left, right) in paired.items() if left is not None and right is not None]
     values = np.array([paired[seed] for seed in seeds], dtype=np.float64).reshape(-1, 2)
-    return dict(zip(seeds, snap_rounding(values[:, 0] - values[:, 1], values).tolist(), strict=True))
+    return dict(zip(seeds, snap_rounding(values[:, 0] - values[:, 1], values.T).tolist(), strict=True))
 
 
 def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: float = 0.95,

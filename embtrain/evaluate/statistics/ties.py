@@ -23,11 +23,12 @@ def round_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def snap_rounding(x: NDArray[np.float64], operands: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Replace numbers (n,) that differ only by rounding by the first of them, or by 0.
+    """Replace numbers (n,) that differ only by rounding by one number, near the first, or by 0.
 
-    operands: the numbers from which x was computed, which set the rounding error; by default x.
+    operands: the numbers (2, n) from which x was computed, which set the rounding error of each; by default x.
     """
-    rounding = 8 * np.spacing(np.abs(x if operands is None else operands).max(initial=0))
-    if not len(x) or np.ptp(x) > rounding:
-        return x
-    return np.full(len(x), 0.0 if np.abs(x).max() <= rounding else x[0])
+    rounding = 8 * np.spacing(np.abs(np.atleast_2d(x if operands is None else operands)).max(0))         # (n,)
+    if (np.abs(x) <= rounding).all():
+        return np.zeros_like(x)
+    low, high = (x - rounding / 2).max(), (x + rounding / 2).min()
+    return np.full_like(x, np.clip(x[0], low, high)) if low <= high else x

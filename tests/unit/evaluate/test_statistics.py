@@ -300,6 +300,13 @@ def test_equal_differences_of_means_have_no_interval() -> None:
         assert (d.mean, d.sd, d.low, d.high, d.effect) == (pytest.approx(0.001), 0, None, None, None)
         lost = compare_items(log_p, np.nextafter(log_p, 0), NAMES, "m", clusters)
         assert (lost.mean, lost.p, lost.effect) == (0, 1, 0)
+    large = np.array([0, 0, 0, 1e10])  # only the difference of the last item has an error above 1e-5
+    for items in (slice(None), slice(None, None, -1)):
+        d = compare_items(large[items] + np.array([0, 0, 1e-5, 0])[items], large[items], NAMES, "m")
+        assert (d.mean, d.sd) == (pytest.approx(2.5e-6), pytest.approx(5e-6))
+    mixed = compare_items(large + 1.0, large, NAMES, "m")
+    assert (mixed.mean, mixed.sd) == (1, 0)
+    assert significance.difference([math.inf, 2.0], [1.0, 1.0]) == {0: math.inf, 1: 1.0}
 
 
 def test_a_difference_of_correlations_of_few_items_has_neither_interval_nor_p() -> None:
