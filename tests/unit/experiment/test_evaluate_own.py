@@ -213,6 +213,9 @@ def test_a_delimiter_at_the_end_of_rows_between_blanks_is_surplus(words: Path, t
     for rows in (lines, ["word1 word2 score" + end + "\n", *lines]):
         (tmp_path / "own.csv").write_text("".join(rows))
         assert experiment.evaluate(words, [str(tmp_path / "own.csv")])[0].value == pytest.approx(rho(words))
+    (tmp_path / "labels.csv").write_text("".join(f"{a} {b} {score > 5}{end}\n" for a, b, score in GOLD))
+    of_labels = by_metric(experiment.evaluate(words, [str(tmp_path / "labels.csv")]))
+    assert of_labels.keys() == {"accuracy", "ap", "direction"}
     (tmp_path / "own.csv").write_text("".join([*lines, "man red 3,unsure\n"]))
     with pytest.raises(DataError, match=r"own.csv:10: score should be a number, got '3,unsure'"):
         experiment.evaluate(words, [str(tmp_path / "own.csv")])
@@ -706,8 +709,10 @@ def test_a_hierarchy_is_evaluated_on_labelled_pairs(place: Path, tmp_path: Path)
     assert result["ap"].value == pytest.approx(average_precision_score(expected, s))
     assert result["accuracy"].n == 5
     assert "5 of 7 pairs; skipped: 1 with a concept unknown to the run, 1 repeated" in result["accuracy"].note
-    for true, false in (("yes", "no"), ("true", "false"), ("True", "False")):       # without a header
-        words = [f"{u}\t{v}\t{true if kind else false}\n" for (u, v), kind in zip(pairs, expected, strict=True)]
+    for true, false, between in (("yes", "no", "\t"), ("true", "false", "\t"), ("True", "False", "\t"),
+                                 ("Yes,", "No,", " "), ("true;", "false;", " ")):    # without a header
+        words = [between.join((u, v, true if kind else false)) + "\n"
+                 for (u, v), kind in zip(pairs, expected, strict=True)]
         (tmp_path / "words.tsv").write_text("".join(words))
         assert by_metric(experiment.evaluate(place / "kinds", [str(tmp_path / "words.tsv")]))["ap"].value == \
             result["ap"].value
