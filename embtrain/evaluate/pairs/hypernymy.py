@@ -109,12 +109,12 @@ def _scores(
     tp, fp = nan_to_lowest(scored.pos) >= thresholds.f1, (nan_to_lowest(scored.neg) >= thresholds.f1).sum(1)
     f1_low, f1_high = f1_interval(tp, fp + ~tp, config.resamples, config.interval)
     pairs_note = f"{n:,} pairs, {m} negative{'s' if m > 1 else ''} each"
-    note_suffix = f"; {note}" if note else ""
+    note_suffix, few = f"; {note}" if note else "", few_note(n, config.resamples, 2)
     ap, ap_low, ap_high, reason = _ap(scored, config)
     return [Score(part, f"accuracy{suffix}", float(hits.mean()), low, high, n,
-                  f"{pairs_note}; threshold {thresholds.accuracy:.4g} of valid{note_suffix}"),
+                  f"{pairs_note}; threshold {thresholds.accuracy:.4g} of valid{note_suffix}{few}"),
             Score(part, f"f1{suffix}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
-                  f"{pairs_note}; threshold {thresholds.f1:.4g} of valid"),
+                  f"{pairs_note}; threshold {thresholds.f1:.4g} of valid{few}"),
             Score(part, f"ap{suffix}", ap, ap_low, ap_high, n, pairs_note + reason)]
 
 

@@ -125,6 +125,19 @@ def test_the_interval_of_average_precision_is_over_positives_with_their_negative
     assert hypernymy.ap(s, positive, owner, EvaluateConfig(resamples=0)) == (value, None, None, "")
 
 
+@pytest.mark.parametrize("n_positives", [0, 1, 2])
+def test_f1_of_fewer_than_two_pairs_has_no_interval_and_its_row_gives_the_reason(n_positives: int) -> None:
+    """Of pairs with labels, those count that are positive or predicted to be; the threshold is .5."""
+    clear, right = PairScores(np.ones(3), np.zeros((3, 1))), np.arange(40) < n_positives
+    _, f1, *_ = own_pairs.labelled_scores("own", right * 1.0, right, clear, EvaluateConfig(), "own")
+    reason = "; fewer than 2 true or predicted positives: no interval"
+    assert (f1.low is None) == f1.note.endswith(reason) == (n_positives < 2)
+    if n_positives:
+        perfect = PairScores(np.ones(n_positives), np.zeros((n_positives, 1)))
+        for row in hypernymy.scores("test", perfect, clear, EvaluateConfig())[:2]:
+            assert (row.low is None) == row.note.endswith("; fewer than 2: no interval") == (n_positives < 2)
+
+
 def test_average_precision_of_few_pairs_has_no_interval_and_its_row_gives_the_reason() -> None:
     for n in (29, 30):
         rows = hypernymy.scores("test", random(1, n), random(2), EvaluateConfig(resamples=40))
