@@ -54,13 +54,17 @@ class ReadingConfig(PhrasesConfig):
     format: Reader = Field("auto", description="format of your own files; auto: by their first bytes")
     field: str = Field(
         "text", min_length=1, description="field or column with the text (formats jsonl, parquet and arrow)")
-
     workers: int = Field(1, ge=1, le=1024, description="processes that read a large text; more than one read any text "
                                                        "in parallel")
 
+    @property
+    def joins_subwords(self) -> bool:
+        """Whether words that were split into subwords are joined."""
+        return self.tokenizer == "auto"
+
     def rules(self, reader: Reader, max_sequence: int) -> ReadingRules:
         """Return the settings that decide the ids of a text."""
-        options = TextReadOptions(self.field, self.section, plain=self.tokenizer != "auto")
+        options = TextReadOptions(self.field, self.section, plain=not self.joins_subwords)
         return ReadingRules(reader, self.tokenizer, self.lower, self.token_min, self.token_max,
                             self.sequence == "line", max_sequence, options)
 
@@ -168,6 +172,7 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
                 "gensim": machine.package_version("gensim"), "unicode": unicodedata.unidata_version,
                 "max_sequence": max_sequence, "rules": RULES,
                 **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"}),
+                **({"joins_subwords": True} if config.joins_subwords and config.tokenizer != "auto" else {}),
                 **({"field": config.field} if kind in FIELD_FORMATS else {}),
                 **({"parts": held_out_parts} if (held_out_parts := files.held_out()) else {})}
 

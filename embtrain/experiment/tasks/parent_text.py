@@ -21,6 +21,14 @@ READING_KEYS = ("lower", "token_min", "token_max", "tokenizer", "phrases")  # th
 PHRASE_KEYS = ("phrase_min_count", "phrase_threshold")                      # so do these, if phrases are joined
 
 
+class ContinuedTextConfig(TextConfig):
+    """Settings of a further text that is split by the tokenizer that `auto` selected for an earlier one."""
+
+    @property
+    def joins_subwords(self) -> bool:
+        return True     # as with `auto`: the words of the earlier text are whole
+
+
 @dataclass(frozen=True)
 class ParentText:
     """Words and counts from the folder of a run, summed over its own parents."""
@@ -45,7 +53,7 @@ class ParentText:
         """
         reading = {"phrases": 0, **self.reading}   # a text without phrases has none of their keys
         if tokenizer_is_auto and reading.get("tokenizer") in TOKENIZERS:
-            config = config.model_copy(update={"tokenizer": reading["tokenizer"]})
+            config = ContinuedTextConfig.model_validate(config.model_dump() | {"tokenizer": reading["tokenizer"]})
         for key in (*READING_KEYS, *(PHRASE_KEYS if config.phrases else ())):
             value, earlier = getattr(config, key), reading.get(key)
             both_auto = key == "tokenizer" and tokenizer_is_auto and earlier == "auto"

@@ -319,6 +319,18 @@ def test_the_tokenizer_that_split_all_of_a_text_splits_a_further_one(parents: An
     assert run.settings.data == run_settings.from_run(parent).data
 
 
+def test_subwords_of_a_further_text_are_joined(parents: Any, tmp_path: Path,
+                                               caplog: pytest.LogCaptureFixture) -> None:
+    """The tokenizer that `auto` selected for the first text is set, but nothing else that `auto` does is off."""
+    (tmp_path / "subwords.txt").write_text("bal neu@@ zeit sel@@ ten\n" * 40)
+    run = continue_run(parents(), tmp_path / "subwords.txt", out=tmp_path / "run", threads=1)
+    words, earlier = (Vocabulary.read(folder / "vocabulary.txt").words for folder in (run.folder, parents()))
+    assert {*words} - {*earlier} == {"neuzeit", "selten"}
+    assert "subwords marked with @@ are joined into words" in caplog.text
+    corpus = read_json(run.folder / "identity.json")["corpus"]
+    assert corpus["settings"]["tokenizer"] == "words" and corpus["splitting"]["subwords"] == "@@"
+
+
 def test_phrases_of_the_parent_cannot_change(place: Path, tmp_path: Path) -> None:
     phrases = ["text.phrases=1", "text.phrase_threshold=0.5"]
     config = experiment.resolve("sgns", corpus=str(place / "text"), threads=1, sets=[*SETS, *phrases])

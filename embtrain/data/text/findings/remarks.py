@@ -75,9 +75,9 @@ def finding_lines(tally: Tally, section: str, field: str, is_auto: bool) -> Iter
     if tally.pages:
         pages = counted(tally.pages, "page of the dump is skipped", "pages of the dump are skipped")
         yield f"{tally.where}: {pages}: no articles, or shorter than the {ARTICLE_WORDS} words that gensim requires"
-    if tally.joined and is_auto:
-        yield (f"{tally.joined[0]}: subwords marked with {tally.joined[1]} are joined into words; set "
-               f"{section}.tokenizer=whitespace to keep the subwords")
+    if tally.joined:
+        hint = f"; set {section}.tokenizer=whitespace to keep the subwords" if is_auto else ""
+        yield f"{tally.joined[0]}: subwords marked with {tally.joined[1]} are joined into words{hint}"
     if tally.tokenised and is_auto:
         yield (f"{tally.tokenised[0]}: marks like {tally.tokenised[1]} indicate tokenized text, which is split only "
                f"at spaces; set {section}.tokenizer=words to split it like prose")

@@ -59,6 +59,6 @@ class TextReadOptions:
 
     field: str = "text"      # jsonl: the field that contains the text
     section: str = "text"    # section of the settings, for errors
-    plain: bool = False      # auto: do not search text for marks and subwords, because the tokenizer is set
+    plain: bool = False      # auto: do not search text for marks and subwords, because the user set the tokenizer
     examined: bool = False   # auto: the first streams were searched for marks; `tokenised` is the result
     tokenised: tuple[str, str] | None = None
