@@ -27,7 +27,7 @@ from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits
 from embtrain.negatives.sampling.alias_lists import AliasLists
 from embtrain.negatives.sampling.context_index import ContextIndex, context_sizes_of, group_starts
-from embtrain.negatives.sampling.pool import NestedSettings, build_nested
+from embtrain.negatives.sampling.pool import NestedSettingsOfSameK, build_nested
 from embtrain.negatives.sampling.row_groups import RowGroups, group_rows
 from embtrain.negatives.static.base import StaticSource
 
@@ -39,7 +39,7 @@ class ListedConfig(NegativesConfig):
 
     mix: float = Field(0.1, ge=0, le=1, description=(
         "ε, share of the fallback for queries with a list; 0: none, and then there is no q"))
-    fallback: NestedSettings = Field(
+    fallback: NestedSettingsOfSameK = Field(
         {"source": "unigram"}, description="unigram, uniform or log_uniform, with its settings")
 
 

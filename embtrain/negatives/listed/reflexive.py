@@ -18,7 +18,7 @@ from pydantic import Field
 from embtrain.common.candidate_lists import CandidateLists, ListReader
 from embtrain.negatives.base import Traits
 from embtrain.negatives.listed.base import ListedConfig, ListedSource
-from embtrain.negatives.sampling.pool import NestedSettings
+from embtrain.negatives.sampling.pool import NestedSettingsOfSameK
 
 
 class ReflexiveConfig(ListedConfig):
@@ -29,7 +29,7 @@ class ReflexiveConfig(ListedConfig):
     max_symmetric: float = Field(0.5, ge=0, le=1, description=(
         "relations with a larger share of triples (h, r, t) for which (t, r, h) is in training too draw from the "
         "fallback alone; 1: none"))
-    fallback: NestedSettings = Field(
+    fallback: NestedSettingsOfSameK = Field(
         {"source": "uniform"}, description="unigram, uniform or log_uniform, with its settings")
 
 

@@ -15,14 +15,14 @@ from pydantic import Field
 
 from embtrain.common.candidate_lists import CandidateLists, ListReader
 from embtrain.negatives.listed.base import ListedSource, WeightedConfig
-from embtrain.negatives.sampling.pool import NestedSettings
+from embtrain.negatives.sampling.pool import NestedSettingsOfSameK
 
 
 class TypedConfig(WeightedConfig):
     """Settings of `typed`."""
 
     power: float = Field(0.0, ge=0, le=10, description="α, exponent of the counts; 0: uniform, 1: frequency")
-    fallback: NestedSettings = Field(
+    fallback: NestedSettingsOfSameK = Field(
         {"source": "uniform"}, description="unigram, uniform or log_uniform, with its settings")
 
 

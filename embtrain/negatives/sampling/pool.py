@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, PlainSerializer, ValidationError
+from pydantic import AfterValidator, BaseModel, PlainSerializer, ValidationError, ValidationInfo
 from torch import Tensor
 
 from embtrain.common.config import FilePath, Layer, build, map_items, plain_paths
@@ -27,19 +27,30 @@ from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits, gro
 MAX_SCORES = 8_000_000  # scores held in memory at once
 
 
-def _with_absolute_paths(settings: dict[str, Any]) -> dict[str, Any]:
+def _with_absolute_paths(settings: dict[str, Any], *, k: int | None = None) -> dict[str, Any]:
     """Make each path in nested settings absolute, by the types of the source, so that a run can be resumed anywhere.
 
-    Settings that are not valid are kept: `build_nested` reports them.
+    k: as in `build_nested`, which reports settings that are not valid; they are kept.
     """
-    name = settings.get("source", "unigram")
+    name, tree = settings.get("source", "unigram"), settings if k is None else settings | {"k": k}
     try:
-        config = base.find(name).Config.model_validate(settings) if isinstance(name, str) else None
+        config = base.find(name).Config.model_validate(tree) if isinstance(name, str) else None
     except (EmbtrainError, ValidationError):
         return settings
-    typed = {info.alias or field: getattr(config, field) for field, info in type(config).model_fields.items()} \
-        if config is not None else {}
+    typed = {} if config is None else _as_tree(config)
     return {key: typed[key] if _has_path(typed.get(key)) else value for key, value in settings.items()}
+
+
+def _with_absolute_paths_by_k(settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    return _with_absolute_paths(settings, k=info.data.get("k"))
+
+
+def _as_tree(value: Any) -> Any:
+    """Settings with every section in them as a dict of the keys that are set."""
+    if isinstance(value, BaseModel):
+        aliases = {field: info.alias or field for field, info in type(value).model_fields.items()}
+        return {aliases.get(field, field): _as_tree(item) for field, item in value if field in value.model_fields_set}
+    return map_items(value, _as_tree)
 
 
 def _has_path(value: Any) -> bool:
@@ -48,8 +59,10 @@ def _has_path(value: Any) -> bool:
     return isinstance(value, FilePath) or any(found)
 
 
-NestedSettings = Annotated[dict[str, Any], AfterValidator(_with_absolute_paths),
-                           PlainSerializer(plain_paths, return_type=dict[str, Any])]
+_Serializer = PlainSerializer(plain_paths, return_type=dict[str, Any])
+#: Settings of a source with a k of its own, and of one that draws the k of the source around it.
+NestedSettings = Annotated[dict[str, Any], AfterValidator(_with_absolute_paths), _Serializer]
+NestedSettingsOfSameK = Annotated[dict[str, Any], AfterValidator(_with_absolute_paths_by_k), _Serializer]
 
 
 def build_nested(settings: dict[str, Any], part: str, k: int | None, problem: ProblemSpec) -> NegativeSource:

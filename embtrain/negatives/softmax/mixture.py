@@ -21,14 +21,14 @@ from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, Traits
-from embtrain.negatives.sampling.pool import NestedSettings, NestingSource
+from embtrain.negatives.sampling.pool import NestedSettingsOfSameK, NestingSource
 
 
 class MixtureConfig(NegativesConfig):
     """Settings of `mixture`."""
 
-    inner: NestedSettings = Field({"source": "cluster"}, description="source to be defended, with its settings")
-    plain: NestedSettings = Field(
+    inner: NestedSettingsOfSameK = Field({"source": "cluster"}, description="source to be defended, with its settings")
+    plain: NestedSettingsOfSameK = Field(
         {"source": "unigram", "exponent": 1.0}, description="unigram or uniform, with its settings")
     epsilon: float = Field(0.1, gt=0, lt=1, description="ε, share of the plain source")
 

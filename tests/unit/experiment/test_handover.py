@@ -156,9 +156,15 @@ def test_exported_settings_name_files_without_their_folders(place: Path) -> None
 
 PLUGIN = """from pathlib import Path
 
+from pydantic import model_validator
+
 from embtrain.negatives.static.uniform import Uniform
-from embtrain.common.config import AbsolutePath
+from embtrain.common.config import AbsolutePath, Section
 from embtrain.negatives.base import NegativesConfig
+
+
+class Part(Section):
+    file: AbsolutePath = ""
 
 
 class MineConfig(NegativesConfig):
@@ -167,6 +173,14 @@ class MineConfig(NegativesConfig):
     tables: dict[str, str] = {}
     distinct: set[str] = set()
     stop: AbsolutePath | None = None
+    part: Part = Part()
+    parts: list[Part] = []
+
+    @model_validator(mode="after")
+    def _has_many(self):
+        if self.stop and self.k < 7:
+            raise ValueError("k must be 7 or more")
+        return self
 
 
 class Mine(Uniform):
@@ -180,12 +194,17 @@ def test_exported_settings_of_a_plugin_name_files_without_their_folders(place: P
     (place / "mine.py").write_text(PLUGIN)
     monkeypatch.setenv("EMBTRAIN_PLUGINS", str(place / "mine.py"))
     own = {"source": "mine", "words": str(place / "words.txt"), "lists": [str(place / "a"), "b"],
-           "tables": {str(place / "key"): str(place / "value")}, "distinct": [str(place / "c")], "stop": "stop.txt"}
+           "tables": {str(place / "key"): str(place / "value")}, "distinct": [str(place / "c")], "stop": "stop.txt",
+           "part": {"file": "in part"}, "parts": [{"file": "in parts"}]}
     monkeypatch.chdir(place)
-    for keys in (own, {"source": "mixture", "inner": own}):
+    for keys in ({"k": 8, **own}, {"source": "mixture", "k": 8, "inner": own},
+                 {"source": "hardest", "k": 2, "inner": {"k": 8, **own}},
+                 {"source": "mixture", "k": 8, "inner": {"source": "candidates", "fallback": own}}):
         settings = experiment.resolve("sgns", corpus=str(place / "text"), sets=[f"negatives={json.dumps(keys)}"])
         shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
-        assert f"stop: {place / 'stop.txt'}" in dump(settings) and str(place) not in dump(shown)
+        for path in ("stop.txt", "in part", "in parts"):
+            assert f": {place / path}" in dump(settings)
+        assert str(place) not in dump(shown)
         for text in ("words: words.txt", "key: value", "stop: stop.txt"):
             assert text in dump(shown)
 
