@@ -233,6 +233,8 @@ def _public_settings(run: Run) -> Settings:
 def _without_folders(value: Any, marks_paths: bool = True) -> Any:
     """A copy of settings in which every path is the name of its file.
 
+    Of the paths in a set or of the keys of a dict, equal names get their folders below the common one.
+
     marks_paths: whether the settings are of a component of embtrain, where each path is a FilePath. A component of
     another package may declare its paths as str: all texts of its settings that begin like an absolute path are paths.
     """
@@ -240,10 +242,21 @@ def _without_folders(value: Any, marks_paths: bool = True) -> Any:
         ours = _is_ours(type(value))
         return value.model_copy(update={key: _without_folders(getattr(value, key), ours)
                                         for key in type(value).model_fields})
-    if isinstance(value, FilePath) or (not marks_paths and isinstance(value, str | Path) and os.path.isabs(value)):
+    if _is_path(value, marks_paths):
         return type(value)(Path(value).name or value)
     ours = marks_paths and not (isinstance(value, dict) and "source" in value and not _is_our_source(value["source"]))
-    return map_items(value, lambda item: _without_folders(item, ours))
+    shown = map_items(value, lambda item: _without_folders(item, ours))
+    lost = isinstance(value, dict | set | frozenset) and len(shown) < len(value)  # files of one name in two folders
+    if lost and (paths := [item for item in value if _is_path(item, ours)]):
+        common = os.path.commonpath([os.path.dirname(path) for path in paths])
+        names = {path: type(path)(os.path.relpath(path, common)) for path in paths}
+        shown = map_items(value, lambda item: names[item] if _is_path(item, ours) and item in names
+                          else _without_folders(item, ours))
+    return shown
+
+
+def _is_path(value: Any, marks_paths: bool) -> bool:
+    return isinstance(value, FilePath) or (not marks_paths and isinstance(value, str | Path) and os.path.isabs(value))
 
 
 def _is_our_source(name: str) -> bool:

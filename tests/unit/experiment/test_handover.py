@@ -194,7 +194,8 @@ def test_exported_settings_of_a_plugin_name_files_without_their_folders(place: P
     (place / "mine.py").write_text(PLUGIN)
     monkeypatch.setenv("EMBTRAIN_PLUGINS", str(place / "mine.py"))
     own = {"source": "mine", "words": str(place / "words.txt"), "lists": [str(place / "a"), "b"],
-           "tables": {str(place / "key"): str(place / "value")}, "distinct": [str(place / "c")], "stop": "stop.txt",
+           "tables": {str(place / "key"): str(place / "value"), str(place / "b" / "key"): "second"},
+           "distinct": [str(place / "c"), str(place / "b" / "c")], "stop": "stop.txt",
            "part": {"file": "in part"}, "parts": [{"file": "in parts"}]}
     monkeypatch.chdir(place)
     for keys in ({"k": 8, **own}, {"source": "mixture", "k": 8, "inner": own},
@@ -205,8 +206,10 @@ def test_exported_settings_of_a_plugin_name_files_without_their_folders(place: P
         for path in ("stop.txt", "in part", "in parts"):
             assert f": {place / path}" in dump(settings)
         assert str(place) not in dump(shown)
-        for text in ("words: words.txt", "key: value", "stop: stop.txt"):
+        for text in ("words: words.txt", "key: value", "b/key: second", "stop: stop.txt"):
             assert text in dump(shown)
+        if keys["source"] == "mine":
+            assert vars(shown.negatives)["distinct"] == {"c", "b/c"}
 
 
 def test_exported_settings_keep_values_that_are_not_paths(place: Path) -> None:
