@@ -14,14 +14,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 
 from embtrain.common.types import Score
+from embtrain.report.charts.quiet import (
+    Axes,
+    Figure,
+    FigureCanvasSVG,
+    FuncFormatter,
+    MaxNLocator,
+    ScalarFormatter,
+    matplotlib,
+)
 from embtrain.report.format import plain
 from embtrain.report.load.run import Curve
 

@@ -182,6 +182,8 @@ def test_the_first_checkpoint_has_the_rows_and_the_state_of_the_parent(
     row = [old_words.index(word) if word in old_words else -1 for word in words]
     known = np.array(row) >= 0
     for name, table in here.items():
+        if name == "/source/classes":     # those of the new counts, to which the generator's rows have moved
+            continue
         assert torch.equal(table[known], there[name][[r for r in row if r >= 0]]), name
         fresh = table[~known]
         if "/optimizer" in name or name in ("/source/seen", "/source/last", "/source/gap"):
