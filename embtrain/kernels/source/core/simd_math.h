@@ -176,12 +176,15 @@ inline vec join(const half* x) {
 }
 
 inline vec abs_of(vec x) { return (vec)((ivec)x & splat((int32_t)0x7fffffff)); }
-// Of two numbers of which one is NaN, b. Two are intrinsics, because GCC compares and blends if b is a constant; without
-// a mask GCC 12 warns that their header reads an uninitialized __Y.
+// Of two numbers of which one is NaN, b. Intrinsics, because GCC compares and blends if b is a constant; without a mask
+// GCC 12 warns that the header of AVX-512 reads an uninitialized __Y.
 template <class V> inline V most(V a, V b) { return a > b ? a : b; }
 #if defined(__AVX512F__)
 inline vec least(vec a, vec b) { return (vec)_mm512_maskz_min_ps(0xffff, (__m512)a, (__m512)b); }
 inline vec most(vec a, vec b) { return (vec)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b); }
+#elif defined(__AVX2__)
+inline vec least(vec a, vec b) { return (vec)_mm256_min_ps((__m256)a, (__m256)b); }
+inline vec most(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
 #else
 inline vec least(vec a, vec b) { return a < b ? a : b; }
 #endif

@@ -84,6 +84,58 @@ inline half_int horizontal_sums(int_sums a, int_sums b, int_sums c, int_sums d) 
 }
 #endif
 
+#if defined(__SSE4_1__)
+#define EMBTRAIN_FOURS
+// Products of four values of a query with those of W rows side by side, (W, 4), as in panels of means and columns of
+// members: sums are horizontal only at the end. Without products of four int8 values each row has sums of two of the
+// four. They are an array, because GCC moves sums of a class from one register to another at each step.
+#if defined(__AVX512VNNI__)
+constexpr int PARTS = 1;
+#else
+constexpr int PARTS = 2;
+#endif
+
+inline void widen_fours(const uint8_t* b, ivec (&x)[PARTS]) {
+#if defined(__AVX512VNNI__)
+    x[0] = (ivec)_mm512_loadu_si512(b);
+#elif defined(__AVX2__)
+    x[0] = (ivec)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)b));
+    x[1] = (ivec)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)(b + STEP)));
+#else
+    x[0] = (ivec)_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i*)b));
+    x[1] = (ivec)_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i*)(b + STEP)));
+#endif
+}
+
+inline void add_fours(ivec (&s)[PARTS], const ivec (&x)[PARTS], const query_int* y) {
+#if defined(__AVX512VNNI__)
+    int32_t four;
+    std::memcpy(&four, y, sizeof four);
+    s[0] = (ivec)_mm512_dpbusd_epi32((int_sums)s[0], (int_sums)x[0], (int_sums)splat(four));
+#else
+    int64_t four;
+    std::memcpy(&four, y, sizeof four);
+#if defined(__AVX2__)
+    const int_sums all = _mm256_set1_epi64x(four);
+    s[0] += (ivec)_mm256_madd_epi16((int_sums)x[0], all), s[1] += (ivec)_mm256_madd_epi16((int_sums)x[1], all);
+#else
+    const int_sums all = _mm_set1_epi64x(four);
+    s[0] += (ivec)_mm_madd_epi16((int_sums)x[0], all), s[1] += (ivec)_mm_madd_epi16((int_sums)x[1], all);
+#endif
+#endif
+}
+
+inline ivec sum_fours(const ivec (&s)[PARTS]) {
+#if defined(__AVX512VNNI__)
+    return s[0];
+#elif defined(__AVX2__)
+    return (ivec)_mm256_permute4x64_epi64(_mm256_hadd_epi32((int_sums)s[0], (int_sums)s[1]), 0b11011000);
+#else
+    return (ivec)_mm_hadd_epi32((int_sums)s[0], (int_sums)s[1]);
+#endif
+}
+#endif
+
 // A quantized query. tail: its last STEP values, zeroed where a full step already covers them.
 struct QuantizedQuery {
     const query_int* y;

@@ -35,8 +35,9 @@ class Columns {
     const float* at(int64_t member) const { return x_ + member; }
     int64_t width() const { return width_; }               // members, rounded up to whole vectors
 
-    // Calls tile(V, j) for V vectors of members from j on, as a type, until all members are done.
-    template <class Tile> void for_tiles(Tile tile) const {
+    // Calls tile(V, j) for V <= VECS vectors of members from j on, as a type, until all members are done. VECS: as many
+    // as let the sums of all queries fit the registers.
+    template <int VECS, class Tile> void for_tiles(Tile tile) const {
         for (int64_t j = 0; j < width_;) {
             const int64_t left = (width_ - j) / W, tiles = (left + VECS - 1) / VECS, vecs = (left + tiles - 1) / tiles;
             call<VECS>(vecs, tile, j);
@@ -45,8 +46,6 @@ class Columns {
     }
 
   private:
-    static constexpr int VECS = W == 16 ? 4 : 2;           // of a tile; with four queries its sums fit the registers
-
     template <int V, class Tile> static void call(int64_t vecs, Tile tile, int64_t j) {
         if constexpr (V > 1) if (vecs < V) return call<V - 1>(vecs, tile, j);
         tile(std::integral_constant<int, V>(), j);
@@ -91,7 +90,7 @@ class TableColumns {
     }
 
     template <int Q> void scores(const float* const* h, float* const* o) const {
-        columns_.for_tiles([&](auto vecs, int64_t j) {
+        columns_.for_tiles<VECS>([&](auto vecs, int64_t j) {
             constexpr int V = decltype(vecs)::value;
             const int64_t width = columns_.width();
             const float* c = columns_.at(j);
@@ -110,12 +109,13 @@ class TableColumns {
     }
 
   private:
+    static constexpr int VECS = W == 16 ? 4 : 2;
     const CellTask& t_;
     Columns columns_;
     float* const lengths_;
 };
 
-#if defined(__AVX512VNNI__)
+#if defined(EMBTRAIN_FOURS)
 // Scores with the int8 copy: the same integers as by rows, and so the same bits.
 class QuantizedColumns {
   public:
@@ -132,7 +132,8 @@ class QuantizedColumns {
         columns_.fill(n, [&](int64_t j) { return row(low + j); });
     }
 
-    template <int Q> void scores(const float* const* h, float* const* o) const {
+    // Not inlined, because in the loop over queries some of its sums would be kept in memory.
+    template <int Q> __attribute__((noinline)) void scores(const float* const* h, float* const* o) const {
         const query_int* y[Q];
         float scale[Q];
         int32_t zeros[Q];
@@ -140,37 +141,35 @@ class QuantizedColumns {
             const int64_t query = (h[q] - t_.h) / t_.dim;
             y[q] = h_.row(query).y, scale[q] = h_.scale(query), zeros[q] = int32_t(h_.zeros(query));
         }
-        columns_.for_tiles([&](auto vecs, int64_t j) {
+        columns_.for_tiles<VECS>([&](auto vecs, int64_t j) {
             constexpr int V = decltype(vecs)::value;
             const int64_t width = columns_.width();
             const float* c = columns_.at(j);
-            ivec s[Q][V] = {};
+            ivec s[Q][V][PARTS] = {};
             for (int64_t i = 0; i < t_.dim; i += 4, c += width)
                 for (int v = 0; v < V; ++v) {
-                    const int_sums b = (int_sums)load(c + v * W);
-                    for (int q = 0; q < Q; ++q) {
-                        int32_t four;
-                        std::memcpy(&four, y[q] + i, sizeof four);
-                        s[q][v] = (ivec)_mm512_dpbusd_epi32((int_sums)s[q][v], b, (int_sums)splat(four));
-                    }
+                    ivec b[PARTS];
+                    widen_fours((const uint8_t*)(c + v * W), b);
+                    for (int q = 0; q < Q; ++q) add_fours(s[q][v], b, y[q] + i);
                 }
             for (int q = 0; q < Q; ++q)
                 for (int v = 0; v < V; ++v) {
                     const int64_t to = j + v * W;
-                    store(o[q] + to, __builtin_convertvector(s[q][v] - splat(zeros[q]), vec) *
+                    store(o[q] + to, __builtin_convertvector(sum_fours(s[q][v]) - splat(zeros[q]), vec) *
                                      (scale[q] * load(scale_ + to)));
                 }
         });
     }
 
   private:
+    static constexpr int VECS = W == 16 ? 4 : 1;           // without products of four int8 values a vector has two sums
     const CellTask& t_;
     const QuantizedQueries h_;
     Columns columns_;
     float* const scale_;           // of the cell scored last
 };
 #else
-using QuantizedColumns = QuantizedRows;    // without products of four int8 values at once columns gain nothing
+using QuantizedColumns = QuantizedRows;    // without vectors columns gain nothing
 #endif
 
 }  // namespace

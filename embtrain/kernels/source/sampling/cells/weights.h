@@ -1,8 +1,8 @@
 // Weights of cells (groups of n_c candidates) from their means, log M_c = log n_c + h·μ_c, and scaled queries
 // τ h / ‖h‖.
 //
-// With an int8 copy of the candidates, means and queries are quantized too. Processors without products of four int8
-// values at once multiply the rounded numbers.
+// With an int8 copy of the candidates, means and queries are quantized too. The generic level multiplies the rounded
+// numbers.
 #pragma once
 
 #include "sampling/int8.h"
@@ -39,7 +39,7 @@ struct MeanPanels {
 // registers.
 struct QueryGroup {
     int64_t rows;
-    float* x;                   // (dim, rows), or with the copy (dim / 4, rows, 4) int8; room for (dim + 4) ROWS floats
+    float* x;                   // (dim, rows), or with the copy (dim / 4, rows, 4) query_int; room for (dim + 4) ROWS floats
     float scale[ROWS];
     int32_t zeros[ROWS];        // 128 Σ y, as in int8.h
 };
@@ -48,20 +48,23 @@ struct QueryGroup {
 template <int64_t R> inline void panel_products(const MeanPanels& m, int64_t p, const QueryGroup& queries,
                                                 float* const* out) {
     const int64_t c = p * PANEL;
-#if defined(__AVX512VNNI__)
+#if defined(EMBTRAIN_FOURS)
     if (m.copy) {
         const int64_t fours = (m.dim + 3) / 4;
-        const uint8_t* b = m.copy + p * fours * PANEL * 4;
-        const int32_t* y = (const int32_t*)queries.x;
-        ivec s[R] = {};
-        for (int64_t i = 0; i < fours; ++i, b += PANEL * 4, y += R) {
-            const int_sums means = _mm512_loadu_si512(b);
+        for (int64_t v = 0; v < PANEL; v += W) {
+            const uint8_t* b = m.copy + (p * fours * PANEL + v) * 4;
+            const query_int* y = (const query_int*)queries.x;
+            ivec s[R][PARTS] = {};
+            for (int64_t i = 0; i < fours; ++i, b += PANEL * 4, y += R * 4) {
+                ivec means[PARTS];
+                widen_fours(b, means);
+                for (int64_t l = 0; l < R; ++l) add_fours(s[l], means, y + l * 4);
+            }
             for (int64_t l = 0; l < R; ++l)
-                s[l] = (ivec)_mm512_dpbusd_epi32((int_sums)s[l], means, (int_sums)splat(y[l]));
+                store(out[l] + v, load(m.log_size + c + v) +
+                                  __builtin_convertvector(sum_fours(s[l]) - splat(queries.zeros[l]), vec) *
+                                  (queries.scale[l] * load(m.scale + c + v)));
         }
-        for (int64_t l = 0; l < R; ++l)
-            store(out[l], load(m.log_size + c) + __builtin_convertvector(s[l] - splat(queries.zeros[l]), vec) *
-                                                 (queries.scale[l] * load(m.scale + c)));
         return;
     }
 #endif
@@ -99,10 +102,10 @@ inline void interleave(const MeanPanels& m, const float* const* h, QueryGroup& q
             continue;
         }
         int32_t sum = 0;
-#if defined(__AVX512VNNI__)
-        int8_t* const y = (int8_t*)queries.x + l * 4;
+#if defined(EMBTRAIN_FOURS)
+        query_int* const y = (query_int*)queries.x + l * 4;
         queries.scale[l] = quantize_each(h[l], m.dim, [&](int64_t i, int32_t z) {
-            y[i / 4 * rows * 4 + i % 4] = int8_t(z), sum += z;
+            y[i / 4 * rows * 4 + i % 4] = query_int(z), sum += z;
         });
 #else
         float* const x = queries.x + l;
