@@ -258,11 +258,15 @@ class Ace(NegativeSource):
                 "optimizer": self.optimizer.state_dict(), "scale": self.reward_sd, "centre": self.reward_mean,
                 "snapshot": self.cache.state_dict(), "used": self.columns_since_step,
                 "stepped": self.has_stepped, "metrics": dict(self.latest_metrics),
-                "classes": self.generator.shortlist.klass}
+                "classes": self.generator.shortlist.klass, "shortlist": self.generator.shortlist.sizes}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        klass, sizes = self.generator.shortlist.klass, self.generator.shortlist.sizes
+        if (saved_sizes := tuple(state.get("shortlist", sizes))) != sizes:
+            raise ValueError(f"{key('shortlist')} and {key('groups')}: the state has {saved_sizes[0]:,} candidates "
+                             f"with their own logit and {saved_sizes[1]:,} groups, and this source {sizes[0]:,} and "
+                             f"{sizes[1]:,}; set those of the state")
         super().load_state_dict(state)
-        klass = self.generator.shortlist.klass
         if not torch.equal(saved := state.get("classes", klass).to(klass), klass):           # of other counts
             self._build_generator(saved)
         self.generator.load_state_dict(state["generator"])

@@ -21,7 +21,7 @@ class Shortlist:
 
     log_p (V,): the noise, finite for at least one candidate. shortlist: S; None: V. groups: T. counts (V,): order of
     candidates with equal noise, for instance uniform noise; None: the lower id first. klass (V,): the classes of a
-    shortlist of the same size, made from other noise; None: those of this noise.
+    shortlist of the same S and T, made from other noise; None: those of this noise.
     """
 
     def __init__(self, log_p: Tensor, shortlist: int | None, groups: int, counts: Tensor | None = None,
@@ -34,6 +34,7 @@ class Shortlist:
         klass = _classes(log_p, n_single, groups, counts) if klass is None else klass.cpu()
         self.n_classes = int(klass.max()) + 1 if v else 0                                  # C
         self.n_single = n_single
+        self.sizes = n_single, groups if n_single < v else 0                               # S, T
         mass = torch.zeros(self.n_classes, dtype=torch.float64, device="cpu").index_add_(0, klass, log_p.exp())
         within = log_p - mass.log()[klass]                                         # log π
         within[klass < n_single] = 0.0

@@ -318,6 +318,18 @@ def test_a_learning_source_keeps_what_it_learned_until_the_vocabulary_changes(mo
     assert len(loads) == 1
 
 
+@looped("sets", [{"negatives.shortlist": 6, "negatives.groups": 2}, {"negatives.shortlist": 4, "negatives.groups": 3}])
+def test_a_learning_source_starts_again_under_another_shortlist(sets: dict[str, Any], caplog: pytest.LogCaptureFixture
+                                                                ) -> None:
+    model = Word2Vec(topics(), **SMALL, negatives="ace", sets={"negatives.shortlist": 4, "negatives.groups": 2})
+    model.train(topics(), total_examples=300, epochs=1)
+    assert "the state of" not in caplog.text
+    model.sets = sets
+    model.train(topics(), total_examples=300, epochs=1)
+    assert "the state of ace starts again" in caplog.text
+    caplog.clear()
+
+
 def test_a_model_that_was_reset_trains_on_the_vocabulary_of_the_other(caplog: pytest.LogCaptureFixture) -> None:
     texts = [[f"c{word}" for word in line] for line in topics()]
     model, other = Word2Vec(texts, **SMALL, negatives="ace"), Word2Vec(topics(), **SMALL, negatives="ace")

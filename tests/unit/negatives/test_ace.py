@@ -202,6 +202,30 @@ def test_resume_between_steps_is_bitwise() -> None:
         assert torch.equal(here, there)
 
 
+@pytest.mark.parametrize("own, other", [
+    ({"shortlist": 2, "groups": 2}, {"shortlist": 3, "groups": 2}), ({"shortlist": 2, "groups": 2}, {}),
+    ({"shortlist": 2, "groups": 2}, {"shortlist": 2, "groups": 3}), ({}, {"shortlist": 2, "groups": 2}),
+    ({"shortlist": 2, "groups": 5}, {"shortlist": 2, "groups": 6}),
+    ({"shortlist": 2, "groups": 5}, {})])
+def test_a_state_of_another_shortlist_is_refused(own: dict[str, Any], other: dict[str, Any]) -> None:
+    source, state = build(mix=0.0, **own), copy.deepcopy(build(mix=0.0, **other).state_dict())
+    before = copy.deepcopy(source.state_dict())
+    with pytest.raises(ValueError, match=r"^negatives\.shortlist and negatives\.groups: the state has "):
+        source.load_state_dict(state)
+    query = Query(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.long),
+                  torch.zeros(1, dtype=torch.long))
+    assert float(source.log_prob(query, torch.arange(V).unsqueeze(0)).exp().sum()) == pytest.approx(1, abs=1e-5)
+    assert torch.equal(source.state_dict()["random"], before["random"])
+
+
+def test_a_shortlist_of_all_candidates_loads_the_state_of_any_groups() -> None:
+    source, other = build(shortlist=V, groups=2), build(groups=3)
+    with torch.no_grad():
+        other.generator.w.mul_(2)
+    source.load_state_dict(copy.deepcopy(other.state_dict()))
+    assert torch.equal(source.generator.w, other.generator.w)
+
+
 def test_short_epoch_has_a_step() -> None:
     source = build(share_draws_by="window", update_every=100)
     for n_blocks, steps in ((0, 0), (1, 1), (4, 1), (1, 1), (3, 1)):   # of 40 windows each; the remainder is kept
