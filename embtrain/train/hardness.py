@@ -25,7 +25,7 @@ MAX_ROWS = 64          # rows whose negatives are ranked
 MAX_CANDIDATES = 2048  # evenly spaced candidates that are scored: with all, a log line takes as long as a block
 MAX_RANKED = 256       # negatives ranked per component, evenly spaced
 VECTOR_GEOMETRIES = ("dot", "cosine")    # geometries in which queries and candidates share a space
-ROUNDING = 16                 # differences below so many units in the last place of a row's largest score are rounding
+ROUNDING = 16                 # machine epsilons of a score's scale: differences up to it are rounding
 MIN_SINE = 1e-4               # sin θ below which o is undefined
 
 
@@ -85,26 +85,46 @@ class _ScoredNegatives:
     def mean_rank(self, row: Tensor, column: Tensor) -> float:
         """Mean rank of the negatives at (row, column) (n',), rows ascending; ties share the mean of their ranks.
 
-        Two scores that differ by rounding are tied, if only one of them is a scored candidate's. A negative is compared
-        with the candidates other than itself. Counted by NumPy, the negatives of a row at once: summing a comparison
-        takes PyTorch twenty times as long.
+        Two scores that differ by rounding are tied: a product rounds in another way than a dot product, and in another
+        way at its last columns. A negative is compared with the candidates other than itself. Counted by NumPy, the
+        negatives of a row at once: summing a comparison takes PyTorch twenty times as long.
         """
         rows, n_candidates = row.cpu().numpy(), self.candidate_scores.shape[1]
         scores, n_others, n_own = self._scores(row, column), self.view.n_candidates, 0
-        rounding = ROUNDING * np.finfo(scores.dtype).eps * np.abs(self.candidate_scores).max(1)[rows]
         if self.ids is not None:
             ids = self.ids[row, column].cpu().numpy()
             is_scored = ids % self.stride == 0
-            # the same number as a candidate, since a product rounds in another way than a dot product
-            rounding[is_scored] = 0
             scores[is_scored] = self.candidate_scores[rows[is_scored], ids[is_scored] // self.stride]
             n_others, n_own = n_others - 1, int(is_scored.sum())
+        margin = ROUNDING * np.finfo(scores.dtype).eps * self._scales(row, column, scores)
+        with np.errstate(over="ignore", invalid="ignore"):                       # of infinite scores
+            low, high = (scores - margin).astype(scores.dtype), (scores + margin).astype(scores.dtype)
         n_above = -0.5 * n_own                                          # a negative is tied with itself
         for places in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows)) + 1):
             candidates = self.candidate_scores[rows[places[0]]]
-            x, margin = scores[places, np.newaxis], rounding[places, np.newaxis]
-            n_above += 0.5 * (np.count_nonzero(candidates > x + margin) + np.count_nonzero(candidates >= x - margin))
+            n_above += 0.5 * (np.count_nonzero(candidates > high[places, np.newaxis])
+                              + np.count_nonzero(candidates >= low[places, np.newaxis]))
         return 1 + n_above / (len(rows) * n_candidates - n_own) * n_others
+
+    def _scales(self, row: Tensor, column: Tensor, scores: np.ndarray) -> np.ndarray:
+        """Bound (n',) float64 of the terms that are summed for each score (n',): ‖h‖ ‖x‖, τ for a cosine, else |s|.
+
+        Other scores are distances: sums without cancellation. Only the negative and its query matter, so that one long
+        candidate does not tie the others.
+        """
+        if self.view.geometry == "cosine":
+            return np.full(len(scores), self.view.tau, dtype=np.float64)
+        if self.view.geometry != "dot":
+            return np.abs(scores.astype(np.float64))
+        h, x = self.query.vector[row], self._vectors(row, column)
+        return (h.double().norm(dim=1) * x.double().norm(dim=1)).cpu().numpy()
+
+    def _vectors(self, row: Tensor, column: Tensor) -> Tensor:
+        """Vectors (n', D) of the negatives at (row, column)."""
+        if self.vectors is not None:
+            return self.vectors[row, column]
+        assert self.ids is not None
+        return self.table[self.ids[row, column]]
 
     def _scores(self, row: Tensor, column: Tensor) -> np.ndarray:
         """Scores (n',) of the negatives at (row, column)."""
@@ -117,12 +137,7 @@ class _ScoredNegatives:
 
     def plane(self, row: Tensor, column: Tensor) -> dict[str, float]:
         """λ₃ as `cosine`; in a vector geometry also its standard deviation, λ₄ with its own, and ‖y‖ as `rest`."""
-        if self.vectors is not None:
-            x = self.vectors[row, column]                                         # (n', D)
-        else:
-            assert self.ids is not None
-            x = self.table[self.ids[row, column]]
-        x, e = (normalize(z.double(), dim=1) for z in (x, self.table[self.query.target[row]]))
+        x, e = (normalize(z.double(), dim=1) for z in (self._vectors(row, column), self.table[self.query.target[row]]))
         lambda3 = (x * e).sum(1)                                                    # λ₃
         metrics = {"cosine": float(lambda3.mean())}
         if self.view.geometry not in VECTOR_GEOMETRIES:

@@ -682,6 +682,52 @@ def test_hardness_of_generated_vectors() -> None:
         "hardness/synthetic/lambda4_sd": 0.0, "hardness/synthetic/rest": 0.0}, abs=1e-6)
 
 
+class Rounding(ReadOnly):
+    """A view whose scores have errors of two units in the last place of ‖h‖ ‖x‖, other ones in each column."""
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        s = super().score(query, candidates)
+        scale = self.tau if self.geometry == "cosine" else query.vector.norm(dim=1) * self.table().norm(dim=1).median()
+        unit = torch.finfo(s.dtype).eps * (scale if isinstance(scale, float) else scale.unsqueeze(1))
+        return s + unit * torch.linspace(-2, 2, s.shape[1], dtype=s.dtype)
+
+
+@looped("similarity", ["dot", "cosine"])
+@looped("candidates", [64, V, 4])
+@looped("orthogonal", [False, True])
+def test_equal_vectors_are_tied_whatever_their_products_round_to(
+        monkeypatch: pytest.MonkeyPatch, similarity: str, candidates: int, orthogonal: bool) -> None:
+    """Also where all scores are far smaller than ‖h‖ ‖x‖, and so than their rounding errors."""
+    monkeypatch.setattr("embtrain.train.hardness.MAX_CANDIDATES", candidates)
+    net = model(similarity)
+    with torch.no_grad():
+        net.v.copy_(net.v[:1].expand_as(net.v).clone())
+        if orthogonal:
+            net.u -= (net.u @ net.v[0] / net.v[0].square().sum()).unsqueeze(1) * net.v[0]
+    query = net.encode(batch()).detach()
+    for k in range(V):
+        ids, origin = torch.full((B, 1), k), torch.zeros(1, 1, dtype=torch.int8)
+        for drawn in (Negatives(ids), Negatives(vectors=net.v.detach()[ids], origin=origin)):
+            rank = hardness(query, drawn, torch.zeros(B, 1), Rounding(net))["hardness/noise/rank"]
+            # a vector that was built is compared with all V candidates, an id with the V - 1 others
+            assert rank == 1 + (V - (drawn.ids is not None)) / 2
+
+
+@looped("candidates", [V, 4])
+def test_a_long_candidate_does_not_tie_the_others(monkeypatch: pytest.MonkeyPatch, candidates: int) -> None:
+    monkeypatch.setattr("embtrain.train.hardness.MAX_CANDIDATES", candidates)
+    net = model()
+    with torch.no_grad():
+        net.v[0] *= 1e30
+    query, scored = net.encode(batch()).detach(), range(0, V, -(-V // candidates))
+    s = query.vector @ net.v.detach().T
+    for k in range(1, V):
+        others = [c for c in scored if c != k]
+        above = float((s[:, others] > s[:, k:k + 1]).double().mean())
+        result = hardness(query, Negatives(torch.full((B, 1), k)), torch.zeros(B, 1), ReadOnly(net))
+        assert result["hardness/noise/rank"] == pytest.approx(1 + above * (V - 1))
+
+
 def test_false_negatives_and_fillers_are_not_negatives() -> None:
     net = model()
     query = net.encode(batch()).detach()
