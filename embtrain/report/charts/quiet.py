@@ -9,8 +9,15 @@ import matplotlib  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter  # noqa: E402
+from matplotlib.ticker import (  # noqa: E402
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    ScalarFormatter,
+)
 
 _log.setLevel(_level)
 
-__all__ = ["Axes", "Figure", "FigureCanvasSVG", "FuncFormatter", "MaxNLocator", "ScalarFormatter", "matplotlib"]
+__all__ = ["Axes", "Figure", "FigureCanvasSVG", "FuncFormatter", "LogLocator", "MaxNLocator", "NullLocator",
+           "ScalarFormatter", "matplotlib"]

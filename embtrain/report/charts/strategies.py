@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, ScalarFormatter
-
+from embtrain.report.charts.quiet import Axes, FuncFormatter, LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 from embtrain.report.charts.seed_bands import SeedBand
 from embtrain.report.charts.svg import (
     DASHES,

@@ -341,6 +341,33 @@ def test_the_source_contains_nothing_forbidden() -> None:
     assert faults == []
 
 
+def matplotlib_imports(package: Path) -> list[str]:
+    """Return lines `path:line` that import matplotlib outside the module that silences it."""
+    faults = []
+    for path in sorted(package.rglob("*.py")):
+        if (place := path.relative_to(package).as_posix()) == "report/charts/quiet.py":
+            continue
+        for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
+            names = ([node.module or ""] if isinstance(node, ast.ImportFrom) else
+                     [alias.name for alias in node.names] if isinstance(node, ast.Import) else [])
+            faults += [f"{place}:{node.lineno}" for name in names if name.split(".")[0] == "matplotlib"]
+    return faults
+
+
+@looped("line", ["import matplotlib", "from matplotlib.axes import Axes", "import re, matplotlib.figure as f",
+                 "def draw():\n    import matplotlib"])
+def test_a_planted_import_of_matplotlib_is_found(tmp_path: Path, line: str) -> None:
+    (tmp_path / "report/charts").mkdir(parents=True, exist_ok=True)
+    for name in ("other.py", "quiet.py"):
+        (tmp_path / "report/charts" / name).write_text(f"{line}\n")
+    assert [found.partition(":")[0] for found in matplotlib_imports(tmp_path)] == ["report/charts/other.py"]
+
+
+def test_matplotlib_is_imported_in_one_module() -> None:
+    """Elsewhere its import would warn about a home folder that cannot be written, also under --quiet."""
+    assert matplotlib_imports(PACKAGE) == []
+
+
 # Libraries, as Lightning and transformers, change the default dtype and device of PyTorch while they call embtrain.nn.
 LIBRARY = ("common", "kernels", "losses", "models", "negatives", "nn")
 FLOAT_FACTORIES = {"zeros", "ones", "empty", "full", "rand", "randn", "eye", "linspace", "tensor", "as_tensor",
