@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from pydantic import BaseModel
 
 import embtrain
 from embtrain.common import shipped
-from embtrain.common.config import FilePath, dump, map_items
+from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.output_paths import check_output_file, check_output_folder
 from embtrain.data.catalogue.recipes import load_recipe
@@ -31,15 +30,14 @@ from embtrain.data.vectors.fasttext_model import MODELS, FastTextSettings, Model
 from embtrain.data.vectors.search_index import Dtype, KeptNeighbours, Kind
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.heldout import FAR_NEIGHBOURS, TRAINING
+from embtrain.experiment.inspect.file_names import public_settings
 from embtrain.experiment.run.run import Run
-from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import check_corpus
 from embtrain.experiment.run.stored import given_vectors, name_counts
 from embtrain.experiment.run.trainer import texts_of
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import TriplesTask
 from embtrain.models.words.cbow import Cbow
-from embtrain.negatives import base as negatives
 from embtrain.report.format import interval, number
 from embtrain.report.load.run import read_text
 from embtrain.report.render import escape_markdown as md
@@ -173,14 +171,14 @@ def _pykeen(run: Run, out: Path) -> None:
 
 def _config(run: Run) -> dict[str, Any]:
     """The content of config.json."""
-    settings = _public_settings(run)
+    settings = public_settings(run)
     return {"model_type": f"embtrain-{settings.model.name}", "embtrain_version": embtrain.__version__,
             "embtrain": settings.model_dump(mode="json")}
 
 
 def _front_matter(run: Run) -> dict[str, Any]:
     """Metadata of a card for the Hub. No licence: the publisher of the vectors chooses it."""
-    settings = _public_settings(run)
+    settings = public_settings(run)
     results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
                for row in run.scores if row.value is not None and row.benchmark not in (TRAINING, FAR_NEIGHBOURS)]
     kind = {"type": tasks.find(settings).name, "name": tasks.find(settings).name}
@@ -192,7 +190,7 @@ def _front_matter(run: Run) -> dict[str, Any]:
 
 def _card(run: Run) -> str:
     """The model card in Markdown: data, scores, use and settings."""
-    s, table = _public_settings(run), run.word_vectors
+    s, table = public_settings(run), run.word_vectors
     rows = [f"| {md.words(row.benchmark)} | {md.words(row.metric)} | {number(row.value)} | {interval(row)} "
             f"| {row.n:,} |"
             for row in run.scores if row.value is not None and row.benchmark != TRAINING]
@@ -222,53 +220,6 @@ def _subword_use(table: Vectors) -> list[str]:
             "```python", "from pathlib import Path", "",
             "from embtrain.data.vectors.subword_table import SubwordTable", "",
             f'SubwordTable.load(Path("{subword_table.FILE}")).compose(["unseen"])', "```", ""]
-
-
-def _public_settings(run: Run) -> Settings:
-    """The settings with the names of this machine's files, without their folders."""
-    names = {key: Path(getattr(run.settings, key)).name for key in ("corpus", "strategy")}
-    return cast(Settings, _without_folders(run.settings)).model_copy(update=names)
-
-
-def _without_folders(value: Any, marks_paths: bool = True) -> Any:
-    """A copy of settings in which every path is the name of its file.
-
-    Of the paths in a set or of the keys of a dict, equal names get their folders below the common one.
-
-    marks_paths: whether the settings are of a component of embtrain, where each path is a FilePath. A component of
-    another package may declare its paths as str: all texts of its settings that begin like an absolute path are paths.
-    """
-    if isinstance(value, BaseModel):
-        ours = _is_ours(type(value))
-        return value.model_copy(update={key: _without_folders(getattr(value, key), ours)
-                                        for key in type(value).model_fields})
-    if _is_path(value, marks_paths):
-        return type(value)(Path(value).name or value)
-    ours = marks_paths and not (isinstance(value, dict) and "source" in value and not _is_our_source(value["source"]))
-    shown = map_items(value, lambda item: _without_folders(item, ours))
-    lost = isinstance(value, dict | set | frozenset) and len(shown) < len(value)  # files of one name in two folders
-    if lost and (paths := [item for item in value if _is_path(item, ours)]):
-        common = os.path.commonpath([os.path.dirname(path) for path in paths])
-        names = {path: type(path)(os.path.relpath(path, common)) for path in paths}
-        shown = map_items(value, lambda item: names[item] if _is_path(item, ours) and item in names
-                          else _without_folders(item, ours))
-    return shown
-
-
-def _is_path(value: Any, marks_paths: bool) -> bool:
-    return isinstance(value, FilePath) or (not marks_paths and isinstance(value, str | Path) and os.path.isabs(value))
-
-
-def _is_our_source(name: str) -> bool:
-    """Whether the source of nested settings is of embtrain; it may not be installed here."""
-    try:
-        return _is_ours(negatives.find(name).Config)
-    except UsageError:
-        return False
-
-
-def _is_ours(config: type[BaseModel]) -> bool:
-    return config.__module__.partition(".")[0] == embtrain.__name__
 
 
 def _corpus(run: Run) -> str:

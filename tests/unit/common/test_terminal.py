@@ -186,7 +186,7 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
         tmp_path / name, settings, Vectors(["a"], np.eye(1, dtype=np.float32)),
         [Score(name, name, 1.0, None, None, 3, "")])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "_public_settings", lambda run: run.settings)
+        patch.setattr(export, "public_settings", lambda run: run.settings)
         patch.setattr(export, "dump", lambda tree: "a: |\n  ```\n  # b")
         patch.setattr(export.tasks, "corpus_hash", lambda folder: "0")
         card = export._card(run)

@@ -29,6 +29,7 @@ from embtrain.data.vectors import folders, vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment import Run
 from embtrain.experiment.inspect import export
+from embtrain.experiment.inspect.file_names import public_settings, without_folders
 
 pytestmark = pytest.mark.long
 
@@ -147,7 +148,7 @@ def test_exported_settings_name_files_without_their_folders(place: Path) -> None
         f"negatives.file={lists}", f"train.start={parent}", f"evaluate.benchmarks=[{place / 'own.csv'}]",
         "evaluate.neighbours=[/c/en/dog]"])
     settings = settings.model_copy(update={"strategy": str(place / "mine.yaml")})
-    shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
+    shown = public_settings(cast(Run, SimpleNamespace(settings=settings)))
     assert settings.negatives.file == str(lists)
     assert (shown.negatives.file, shown.train.start, shown.evaluate.benchmarks, shown.corpus, shown.strategy) == (
         "lists.tsv", "words", ["own.csv"], "text", "mine.yaml")
@@ -202,14 +203,31 @@ def test_exported_settings_of_a_plugin_name_files_without_their_folders(place: P
                  {"source": "hardest", "k": 2, "inner": {"k": 8, **own}},
                  {"source": "mixture", "k": 8, "inner": {"source": "candidates", "fallback": own}}):
         settings = experiment.resolve("sgns", corpus=str(place / "text"), sets=[f"negatives={json.dumps(keys)}"])
-        shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
+        shown = public_settings(cast(Run, SimpleNamespace(settings=settings)))
         for path in ("stop.txt", "in part", "in parts"):
             assert f": {place / path}" in dump(settings)
         assert str(place) not in dump(shown)
-        for text in ("words: words.txt", "key: value", "b/key: second", "stop: stop.txt"):
+        for text in ("words: words.txt", "key: value", "key-2: second", "stop: stop.txt"):
             assert text in dump(shown)
         if keys["source"] == "mine":
-            assert vars(shown.negatives)["distinct"] == {"c", "b/c"}
+            assert vars(shown.negatives)["distinct"] == {"c", "c-2"}
+
+
+@pytest.mark.parametrize(("value", "expected"), [
+    ({"/home/alice/x.txt": 1, "/data/x.txt": 2}, {"x.txt": 1, "x-2.txt": 2}),
+    ({"/p/a/x": 1, "/p/x": 2, "x": 3}, {"x-2": 1, "x-3": 2, "x": 3}),
+    ({"/p/x-2": 0, "/p/x": 1, "/q/x": 2}, {"x-2": 0, "x": 1, "x-3": 2}),
+    ({"/p/x": 1, "/p/x/": 2, "/": 3}, {"x": 1, "x-2": 2, "/": 3}),
+    ({"/p/x": 1, Path("/q/x"): 2}, {"x": 1, Path("x-2"): 2}),
+    ({"/p/x": "/p/x", "/q/x": "/r/s/x", "/p/y": "/q/x"}, {"x": "x", "x-2": "x", "y": "x"}),
+    ({("/p/x", 1): 1, ("/q/x", 1): 2, ("/q/x", 2): 3}, {("x", 1): 1, ("x-2", 1): 2, ("x", 2): 3}),
+    ({("/p/x", 1), ("/q/x", 1)}, {("x", 1), ("x-2", 1)}),
+    ({frozenset({"/p/x", "/q/x"}), frozenset({"/r/x", "/s/x"})},
+     {frozenset({"x", "x-2"}), frozenset({"x-2", "x-3"})}),
+    ({1: "/p/x", "1": 2, "/p/1": 3}, {1: "x", "1": 2, "1-2": 3}),
+    (["/p/x", "/q/x"], ["x", "x"])])
+def test_files_of_one_name_keep_their_keys_without_folders(value: Any, expected: Any) -> None:
+    assert without_folders(value, False) == expected
 
 
 def test_exported_settings_keep_values_that_are_not_paths(place: Path) -> None:
@@ -218,14 +236,14 @@ def test_exported_settings_keep_values_that_are_not_paths(place: Path) -> None:
         f"text.{key}={json.dumps(value)}" for key, value in sets.items()])
     pairs = experiment.resolve("order", "order", str(place / "text"), sets=["pairs.root=/c/en/entity"])
     for settings in (words, pairs):
-        shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
+        shown = public_settings(cast(Run, SimpleNamespace(settings=settings)))
         assert shown.data == settings.data
 
 
 def test_paths_in_settings_of_an_inner_source_are_exported_as_names(place: Path) -> None:
     settings = experiment.resolve("resampled", corpus=str(place / "text"), sets=[
         f"negatives.inner={{source: candidates, file: {place / 'lists.tsv'}}}"])
-    shown = export._public_settings(cast(Run, SimpleNamespace(settings=settings)))
+    shown = public_settings(cast(Run, SimpleNamespace(settings=settings)))
     assert cast(Any, shown.negatives).inner["file"] == "lists.tsv"
 
 
