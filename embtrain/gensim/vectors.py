@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,12 +36,22 @@ def word_counts(wv: KeyedVectors) -> np.ndarray:
     return np.concatenate([counts, np.ones(len(wv) - len(counts), np.int64)])
 
 
-def check_has_words(other_model: object) -> None:
-    """Raise ArgumentTypeError for an argument that is not a model, ArgumentError for one without a vocabulary."""
+def with_copied_words(other_model: object) -> GensimWord2Vec:
+    """Return a shallow copy of a model whose words and their attributes are copies.
+
+    gensim's reset_from shares them: an update of one model would damage the other, and a model that is reset from
+    itself would lose its words. ArgumentTypeError for an argument that is not a model, ArgumentError for one without a
+    vocabulary.
+    """
     if not isinstance(other_model, GensimWord2Vec):
         raise ArgumentTypeError(f"other_model: should be a Word2Vec, got a {type(other_model).__name__}")
     if not len(other_model.wv):
         raise ArgumentError("other_model: has no vocabulary; call its build_vocab first")
+    copied = copy.copy(other_model)
+    copied.wv = wv = copy.copy(other_model.wv)
+    wv.index_to_key, wv.key_to_index = list(wv.index_to_key), dict(wv.key_to_index)
+    wv.expandos = {name: values.copy() for name, values in wv.expandos.items()}
+    return copied
 
 
 def check_shapes(tables: Mapping[str, tuple[Any, int]], n_words: int, dim: int) -> None:

@@ -27,7 +27,7 @@ from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue,
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
-from embtrain.gensim.vectors import add_words, check_has_words, check_shapes, remove_words, word_counts
+from embtrain.gensim.vectors import add_words, check_shapes, remove_words, with_copied_words, word_counts
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
 
@@ -106,9 +106,8 @@ class Word2Vec(GensimWord2Vec):
     @checked_first
     @unchanged_on_error
     def reset_from(self, other_model: GensimWord2Vec) -> None:
-        """Take the vocabulary of another model, and initialize the tables. ArgumentTypeError, ArgumentError."""
-        check_has_words(other_model)
-        super().reset_from(other_model)
+        """Copy the vocabulary of a model, and initialize the tables. ArgumentTypeError, ArgumentError."""
+        super().reset_from(with_copied_words(other_model))
 
     def scan_vocab(self, corpus_iterable: Sentences | None = None, corpus_file: str | None = None,
                    progress_per: int = 10_000, workers: int | None = None,

@@ -358,6 +358,33 @@ def test_a_reset_that_cannot_work_leaves_the_model_as_it_was(attributes: dict[st
     assert model.wv is wv and len(wv) == 24 and np.array_equal(wv.vectors, vectors)
 
 
+def test_a_model_and_the_one_it_was_reset_from_share_no_words(tmp_path: Path) -> None:
+    """gensim's share them, so that an update of one model leaves the other with more words than rows."""
+    for kind in (Word2Vec, gensim.models.Word2Vec, gensim.models.FastText):
+        other, model = kind(topics(), **SMALL), Word2Vec(**SMALL)
+        words, counts = list(other.wv.index_to_key), other.wv.expandos["count"].tolist()
+        model.reset_from(other)
+        model.build_vocab([["new", "newer", words[0]]] * 5, update=True)
+        model.wv.set_vecattr(words[1], "count", 1)
+        assert len(model.wv) == 26 and model.wv.vectors.shape == model.syn1neg.shape == (26, 8)
+        assert other.wv.index_to_key == words and other.wv.key_to_index == {word: i for i, word in enumerate(words)}
+        assert other.wv.expandos["count"].tolist() == counts
+        other.train(topics(), total_examples=300, epochs=1)
+        for each in (model, other):
+            each.save(str(tmp_path / "model"))
+
+
+def test_a_model_that_is_reset_from_itself_keeps_its_words() -> None:
+    model, new = Word2Vec(topics(), **SMALL), Word2Vec(**SMALL)
+    new.build_vocab(topics())
+    model.reset_from(model)
+    model.train_count = 0  # the same draws as those of the first call
+    for each in (model, new):
+        each.train(topics(), total_examples=300, epochs=1)
+    assert model.wv.key_to_index == new.wv.key_to_index and np.array_equal(model.wv.vectors, new.wv.vectors)
+    assert model.wv.expandos["count"].tolist() == new.wv.expandos["count"].tolist()
+
+
 def test_new_words_are_added() -> None:
     model = Word2Vec(topics(), **SMALL)
     before, words = model.wv.vectors.copy(), list(model.wv.index_to_key)
