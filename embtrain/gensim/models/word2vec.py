@@ -247,6 +247,7 @@ class Word2Vec(GensimWord2Vec):
 
     def init_weights(self) -> None:
         """Initialize the tables, in build_vocab and reset_from; the state of the source is of the old vocabulary."""
+        self.__dict__.pop("syn1neg", None)  # with negative=0, gensim's code keeps that of the old vocabulary
         super().init_weights()
         self._learned = None
 
@@ -271,13 +272,13 @@ class Word2Vec(GensimWord2Vec):
         Raises UsageError if a word is neither text nor an integer, if JSON has no form for another value, or if a table
         has other rows than the vocabulary.
         """
-        tables: list[Any] = [None, None]
+        tables: list[Any] = [None, None, None]
         if len(self.wv):
             self._check_shapes()
-            tables = [*self._inputs(), None]
+            tables = [self.syn1neg, *self._inputs(), None]
         saved.write(fname, saved.SavedModel(
             self.kind, self._arguments, saved.plain_attributes(self, _REBUILT), self.wv.index_to_key,
-            word_counts(self.wv), tables[0], getattr(self, "syn1neg", None), tables[1], self._learned))
+            word_counts(self.wv), tables[1], tables[0], tables[2], self._learned))
 
     @classmethod
     def load(cls, fname: str | os.PathLike, mmap: str | None = None, rethrow: bool = False) -> Self:

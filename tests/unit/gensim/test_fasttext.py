@@ -408,6 +408,38 @@ def test_a_model_without_an_output_table_is_neither_trained_nor_saved(tmp_path: 
         model.train(topics(), total_examples=1, epochs=1)
 
 
+def test_a_vocabulary_that_is_built_with_negative_0_has_no_output_table(tmp_path: Path) -> None:
+    """Not that of the earlier vocabulary, whose rows are of other words."""
+    keys = {name: value for name, value in SMALL.items() if name != "bucket"}
+    for kind in (FastText, Word2Vec):
+        for words in (["x", "y", "z"], [*TOPICS[0], *TOPICS[1]]):  # fewer than before, and the same number
+            for build in (lambda model, words=words: model.build_vocab([words] * 5),
+                          lambda model, words=words: model.build_vocab_from_freq(dict.fromkeys(words, 5)),
+                          *([lambda model: model.reset_from(Word2Vec(topics(), **keys))] if kind is Word2Vec else [])):
+                model = kind(topics(), **keys)
+                model.negative = 0
+                build(model)
+                model.negative = 5
+                for call in (lambda model=model: model.train(topics(), total_examples=1, epochs=1),
+                             lambda model=model: model.save(tmp_path / "m")):
+                    with pytest.raises(UsageError, match=r"^syn1neg: is missing, as after build_vocab with negative=0"):
+                        call()
+                model.build_vocab([["new"]] * 5, update=True)
+                model.save(tmp_path / "m")
+                assert not model.syn1neg.any()
+                (tmp_path / "m").unlink()
+
+
+def test_a_model_that_has_lost_all_words_is_saved_without_tables(tmp_path: Path) -> None:
+    for kind in (FastText, Word2Vec):
+        model = kind(**{name: value for name, value in SMALL.items() if name != "bucket"})
+        model.build_vocab(topics())
+        model.scan_vocab([["rare"]])
+        model.prepare_vocab(min_count=9)  # prepare_weights has not been called
+        model.save(tmp_path / "m")
+        assert len(kind.load(tmp_path / "m").wv) == 0
+
+
 def test_cbow_stays_cbow_and_the_hierarchical_softmax_is_an_error(tmp_path: Path) -> None:
     for kind in (gensim.models.FastText, FastText):
         model = kind(topics(), **{**SMALL, "sg": 0})
