@@ -211,6 +211,16 @@ def check_number(name: str, value: object) -> None:
         raise ArgumentError(f"{name}={hex(int(value)):.20}...: should be a number that float64 holds") from error
 
 
+def as_whole(name: str, value: Any, kind: type[np.signedinteger], minimum: int | None = None) -> int:
+    """Return a number as an integer. ArgumentError unless it is whole, holds in `kind` and is `minimum` or more."""
+    check_number(name, value)
+    least, most = int(np.iinfo(kind).min) if minimum is None else minimum, int(np.iinfo(kind).max)
+    whole = int(value) if math.isfinite(float(value)) else None  # comparing it with bounds would round these to float32
+    if whole is None or whole != value or not least <= whole <= most:
+        raise ArgumentError(f"{name}={value!r:.60}: should be a whole number from {least:,} to {most:,}")
+    return whole
+
+
 def check_progress(progress_per: object) -> None:
     """Raise ArgumentError for a number of sentences between two messages that is not a number, or less than 1."""
     check_number("progress_per", progress_per)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gensim.models import KeyedVectors, Word2Vec as GensimWord2Vec
 
+from embtrain.gensim.arguments import as_whole
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 
 
@@ -31,9 +32,20 @@ def remove_words(wv: KeyedVectors, tables: Iterable[str]) -> None:
 
 
 def word_counts(wv: KeyedVectors) -> np.ndarray:
-    """Return the count of each word, (V,) int64. get_vecattr would take integer words for positions."""
-    counts = wv.expandos.get("count", np.zeros(0))[:len(wv)].astype(np.int64)
-    return np.concatenate([counts, np.ones(len(wv) - len(counts), np.int64)])
+    """Return the count of each word, (V,) int64; 1 for words that have none, as after wv.add_vectors.
+
+    ArgumentError for counts that are negative or not whole. get_vecattr would take integer words for positions.
+    """
+    label, given = 'wv.expandos["count"]', np.asarray(wv.expandos.get("count", ()))
+    if given.ndim != 1:
+        raise ArgumentError(f"{label}: shape {given.shape}: should be ({len(wv)},), a count for each word")
+    given = given[:len(wv)]
+    unchecked = given[given < 0] if given.dtype == np.int64 else given  # quick for counts of gensim's code
+    for count in unchecked.tolist():
+        as_whole(label, count, np.int64, 0)
+    counts = np.ones(len(wv), np.int64)
+    counts[:len(given)] = given
+    return counts
 
 
 def with_copied_words(other_model: object) -> GensimWord2Vec:

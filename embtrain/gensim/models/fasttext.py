@@ -26,11 +26,11 @@ from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel, 
 from embtrain.data.vectors.files import MAX_WORD, is_word
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
-from embtrain.gensim.arguments import check_integer, check_number, sample_threshold
+from embtrain.gensim.arguments import as_whole, check_integer, sample_threshold
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
-from embtrain.gensim.vectors import add_words, check_shapes
+from embtrain.gensim.vectors import add_words, check_shapes, word_counts
 from embtrain.train.config import MAX_EPOCHS
 
 __all__ = ["FastText", "FastTextKeyedVectors", "load_facebook_model", "load_facebook_vectors", "save_facebook_model"]
@@ -137,13 +137,13 @@ def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | Bi
 
     A path is written atomically. Nothing is written for a model that is refused: ArgumentTypeError for a model of
     another class, ArgumentError without a vocabulary or an output table, for a table of another shape or with numbers
-    that are not real or not finite, for settings that the file cannot store or load_facebook_model refuses, and for
-    words that readers leave out or refuse.
+    that are not real or not finite, for settings and counts that the file cannot store or load_facebook_model
+    refuses, and for words that readers leave out or refuse.
     A window or a number of epochs that load_facebook_model refuses is written as the nearest that it accepts.
     """
     _check_facebook_model(model, encoding)
     fields = asdict(_facebook_settings(model, lr_update_rate, word_ngrams))
-    model = _with_float32_tables(model)
+    model = _as_stored(model)
     if isinstance(path, (str, os.PathLike)):
         with write_atomically(resolve_output_link(Path(path), "path")) as file:
             _fasttext_bin.save(model, file, fields, encoding)
@@ -158,8 +158,8 @@ def _check_facebook_model(model: GensimFastText, encoding: str) -> None:
     if not len(model.wv):
         raise ArgumentError("model: has no vocabulary; call build_vocab first")
     for name in ("negative", "hs"):
-        _as_whole(name, getattr(model, name), np.int32)
-    _as_whole("corpus_total_words", model.corpus_total_words, np.int64)
+        as_whole(name, getattr(model, name, None), np.int32)
+    as_whole("corpus_total_words", getattr(model, "corpus_total_words", None), np.int64)
     if model.hs and not hasattr(model, "syn1"):
         raise ArgumentError(f"model: hs={model.hs}, but it has no output table of the hierarchical softmax; set hs=0")
     if not (model.negative or model.hs) or not hasattr(model, _output_name(model)):
@@ -184,10 +184,10 @@ def _check_facebook_model(model: GensimFastText, encoding: str) -> None:
 def _facebook_settings(model: GensimFastText, lr_update_rate: int, word_ngrams: int) -> FastTextSettings:
     """Return the settings that are written. ArgumentError for those that the file or load_facebook_model refuses."""
     names = ("vector_size", "window", "epochs", "min_count", "negative", "hs", "sg")
-    values = {name: getattr(model, name) for name in names} | {
-        name: getattr(model.wv, name) for name in ("bucket", "min_n", "max_n")} | {
+    values = {name: getattr(model, name, None) for name in names} | {
+        name: getattr(model.wv, name, None) for name in ("bucket", "min_n", "max_n")} | {
         "lr_update_rate": lr_update_rate, "word_ngrams": word_ngrams}
-    number = {name: _as_whole(name, value, np.int64 if name in ("window", "epochs") else np.int32)
+    number = {name: as_whole(name, value, np.int64 if name in ("window", "epochs") else np.int32)
               for name, value in values.items()}  # _nearest reduces these two
     sample_threshold(model.sample, 1)  # refuses other values than numbers
     settings = FastTextSettings(
@@ -198,15 +198,6 @@ def _facebook_settings(model: GensimFastText, lr_update_rate: int, word_ngrams: 
         t=float(model.sample or 0), maxn=number["max_n"] if number["bucket"] else 0)  # without buckets, readers refuse
     _untrained(replace(settings, neg=settings.neg or 5))  # of a model with hs, the vectors alone are read
     return settings
-
-
-def _as_whole(name: str, value: Any, kind: type[np.signedinteger]) -> int:
-    """Return a value as the file stores it. ArgumentError for others than whole numbers that `kind` holds."""
-    check_number(name, value)
-    if not (np.iinfo(kind).min <= value <= np.iinfo(kind).max and value == int(value)):
-        raise ArgumentError(f"{name}={value!r:.60}: should be a whole number that {kind.__name__} holds, as the file "
-                            "stores it")
-    return int(value)
 
 
 def _nearest(numbers: Mapping[str, int], name: str, maximum: int) -> int:
@@ -222,11 +213,18 @@ def _output_name(model: GensimFastText) -> str:
     return "syn1neg" if model.negative else "syn1"
 
 
-def _with_float32_tables(model: GensimFastText) -> GensimFastText:
-    """Return a shallow copy with tables as fastText stores them. ArgumentError for wrong shapes and for NaN."""
+def _as_stored(model: GensimFastText) -> GensimFastText:
+    """Return a shallow copy with tables and counts as fastText stores them.
+
+    ArgumentError for wrong shapes, for NaN, and for counts that are missing or that word_counts refuses.
+    """
     copied = copy.copy(model)
     copied.wv = copy.copy(model.wv)
     output, V = _output_name(model), len(model.wv)
+    copied.wv.expandos = {"count": word_counts(model.wv)}
+    if (n_counts := len(model.wv.expandos.get("count", ()))) < V:
+        raise ArgumentError(f'wv.expandos["count"]: {n_counts:,} counts: should be {V:,}, one for each word; set an '
+                            "array of this length")
     tables = {"wv.vectors_vocab": (model.wv.vectors_vocab, V), "wv.vectors_ngrams": (
         model.wv.vectors_ngrams, model.wv.bucket), output: (getattr(model, output), V)}
     check_shapes(tables, V, model.vector_size)

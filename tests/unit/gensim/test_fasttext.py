@@ -370,7 +370,10 @@ def without_output_table(kind: type[Word2Vec]) -> Word2Vec:
         ("window", "x", "window='x': should be a number, got a str"),
         *((name, value, f"{name}=.*: should be a (whole )?number") for name, value in (
             *((name, value) for name in ("min_count", "negative", "hs", "sg", "epochs") for value in (2**70, 1.5, "1")),
-            ("min_count", 2**40), ("sample", np.array([1, 2])), ("min_count", None), ("corpus_total_words", None))))),
+            ("min_count", 2**40), ("min_count", np.float32(2**31)), ("negative", np.float32(-2**31 - 257)),
+            ("window", np.float32(2**63)), ("corpus_total_words", np.float64(2**63)), ("epochs", np.float32("inf")),
+            ("min_count", float("nan")), ("corpus_total_words", np.longdouble(2**62) + np.longdouble(0.5)),
+            ("sample", np.array([1, 2])), ("min_count", None), ("corpus_total_words", None))))),
     *((lambda kind=kind: assigned("syn1neg", np.full((10, 8), 1, kind)), "utf-8",
        r"syn1neg: an array of .*: should be real numbers, ") for kind in ("O", "U5", "c16")),
     (lambda: assigned("hs", 1, FastText), "utf-8", "model: hs=1, but it has no output table of the hierarchical "),
@@ -386,6 +389,57 @@ def test_a_model_that_is_refused_is_not_written_for_fasttext(model: Any, encodin
     with pytest.raises(UsageError, match=f"^{message}"):
         save_facebook_model(model(), str(tmp_path / "m.bin"), encoding)
     assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["earlier"]
+
+
+@looped("name", ["corpus_total_words", "min_count", "window", "epochs", "sg"])
+def test_a_model_without_an_attribute_is_not_written_for_fasttext(name: str, tmp_path: Path) -> None:
+    delattr(model := gensim.models.FastText(topics(), **SMALL), name)
+    with pytest.raises(UsageError, match=f"^{name}=None: should be a number, got a NoneType$"):
+        save_facebook_model(model, tmp_path / "m.bin")
+
+
+@looped("counts, message", [
+    (["x"] * 10, "='x': should be a number, got a str$"), (np.array([2**70] * 10, object), "=11805.*: should be a "),
+    (np.full(10, 1.5), "=1.5: should be a whole number from 0 to 9,223,372,036,854,775,807$"),
+    (np.full(10, np.nan), "=nan: should be a whole "), (np.array([*range(9), -7]), "=-7: should be a whole "),
+    (np.full(10, 2**63, np.uint64), "=9223372036854775808: should be a whole "), ([None] * 10, "=None: should be a "),
+    (np.full(10, 1j), "=1j: should be a number, "), (np.ones((10, 2)), r": shape \(10, 2\): should be \(10,\), "),
+    (np.int64(3), r": shape \(\): should be \(10,\), ")])
+def test_counts_that_cannot_be_stored_are_refused_by_train_and_both_files(counts: Any, message: str, tmp_path: Path
+                                                                          ) -> None:
+    keys = {name: value for name, value in SMALL.items() if name != "bucket"}
+    for kind in (FastText, gensim.models.FastText, Word2Vec):
+        model = kind(topics(), **keys)
+        model.wv.expandos["count"] = counts
+        calls = [lambda model=model: save_facebook_model(model, tmp_path / "m.bin")] * (kind is not Word2Vec)
+        if kind is not gensim.models.FastText:
+            calls += [lambda model=model: model.save(tmp_path / "m"),
+                      lambda model=model: model.train(topics(), total_examples=1, epochs=1)]
+        for call in calls:
+            with pytest.raises(UsageError, match=rf'^wv\.expandos\["count"\]{message}') as caught:
+                call()
+            assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
+
+
+@looped("counts", [{}, {"count": np.ones(3, np.int64)}])
+def test_a_word_without_a_count_is_not_written_for_fasttext(counts: dict[str, Any], tmp_path: Path) -> None:
+    model = gensim.models.FastText(topics(), **SMALL)
+    model.wv.expandos = counts
+    message = rf'^wv\.expandos\["count"\]: {3 if counts else 0} counts: should be 10, one for each word; '
+    with pytest.raises(UsageError, match=message):
+        save_facebook_model(model, tmp_path / "m.bin")
+    assert not list(tmp_path.iterdir())
+
+
+@looped("convert", [list, np.float32, lambda counts: [*counts, 4], lambda counts: counts.astype(object)])
+def test_counts_are_written_as_whole_numbers_for_fasttext(convert: Any, tmp_path: Path) -> None:
+    model = gensim.models.FastText(topics(), **SMALL)
+    expected = model.wv.expandos["count"].copy()
+    model.wv.expandos["count"] = counts = convert(expected)
+    save_facebook_model(model, tmp_path / "m.bin")
+    for vectors in (load_facebook_vectors(tmp_path / "m.bin"), their_model(str(tmp_path / "m.bin")).wv):
+        assert np.array_equal(vectors.expandos["count"], expected)
+    assert model.wv.expandos["count"] is counts
 
 
 @looped("name", ["lr_update_rate", "word_ngrams"])
