@@ -131,10 +131,13 @@ def resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets:
     """Return the settings of a run.
 
     sg: 0 for CBOW, else skip-gram. arguments: values by the names of the keys. sets: KEY=VALUE texts, which come last.
-    Raises ArgumentError with one line for each value that cannot work.
+    Raises ArgumentError with one line for each value that cannot work, ArgumentTypeError for one that is neither a
+    number nor text.
     """
     try:
         return _resolve(negatives, sg, arguments, sets, seed, threads)
+    except ArgumentTypeError:
+        raise
     except UsageError as error:
         raise ArgumentError(*error.args) from error
 
@@ -202,9 +205,12 @@ def check_values(values: Mapping[str, Any]) -> None:
 
 
 def check_number(name: str, value: object) -> None:
-    """Raise ArgumentError for a value that is not a number of Python or NumPy, or larger than float64 holds."""
+    """Raise ArgumentTypeError for a value that is not a number of Python or NumPy.
+
+    ArgumentError for one that is larger than float64 holds.
+    """
     if not isinstance(value, _NUMBERS):
-        raise ArgumentError(_wrong_type(name, value, "a number"))
+        raise ArgumentTypeError(_wrong_type(name, value, "a number"))
     try:
         float(value)
     except OverflowError as error:
@@ -212,7 +218,10 @@ def check_number(name: str, value: object) -> None:
 
 
 def as_whole(name: str, value: Any, kind: type[np.signedinteger], minimum: int | None = None) -> int:
-    """Return a number as an integer. ArgumentError unless it is whole, holds in `kind` and is `minimum` or more."""
+    """Return a number as an integer. ArgumentTypeError for another value than a number.
+
+    ArgumentError unless it is whole, holds in `kind` and is `minimum` or more.
+    """
     check_number(name, value)
     least, most = int(np.iinfo(kind).min) if minimum is None else minimum, int(np.iinfo(kind).max)
     whole = int(value) if math.isfinite(float(value)) else None  # comparing it with bounds would round these to float32
@@ -221,11 +230,16 @@ def as_whole(name: str, value: Any, kind: type[np.signedinteger], minimum: int |
     return whole
 
 
-def check_progress(progress_per: object) -> None:
-    """Raise ArgumentError for a number of sentences between two messages that is not a number, or less than 1."""
-    check_number("progress_per", progress_per)
-    if not progress_per >= 1:  # type: ignore[operator]
-        raise ArgumentError(f"progress_per={progress_per!r}: should be 1 or more")
+def progress_interval(progress_per: Any) -> Any:
+    """Return a number of sentences between two messages as a number of Python: NumPy's int8 cannot divide 128.
+
+    ArgumentTypeError for a value that is not a number, ArgumentError for 0, which gensim's code divides by.
+    """
+    if not isinstance(progress_per, _NUMBERS):
+        raise ArgumentTypeError(_wrong_type("progress_per", progress_per, "a number"))
+    if not progress_per:
+        raise ArgumentError(f"progress_per={progress_per!r}: should be a number other than 0")
+    return progress_per.item() if isinstance(progress_per, np.generic) else progress_per
 
 
 def check_integer(name: str, value: object) -> None:
@@ -239,7 +253,7 @@ def _wrong_type(name: str, value: object, expected: str) -> str:
 
 
 def call_rate(name: str, value: float | None, model_name: str, model_value: float) -> tuple[str, float]:
-    """Return the name and value of a rate of `train`: the model's for None and 0. Raises ArgumentError."""
+    """Return the name and value of a rate of `train`: the model's for None and 0. Raises the errors of check_number."""
     check_number(name, 0 if value is None else value)
     if value:
         return name, value
@@ -250,8 +264,8 @@ def call_rate(name: str, value: float | None, model_name: str, model_value: floa
 def sample_threshold(sample: Any, total: int) -> Any:
     """Return text.sample for gensim's `sample`. At 1 or more that is a count, to be divided by `total` tokens.
 
-    None: 0, no subsampling. ArgumentError for texts, which gensim does not convert, other values that are not numbers,
-    NaN, and numbers that are negative or too large.
+    None: 0, no subsampling. ArgumentTypeError for texts, which gensim does not convert, and other values that are not
+    numbers, ArgumentError for NaN, and numbers that are negative or too large.
     """
     if sample is None:
         return 0

@@ -7,7 +7,10 @@ when they are used.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+from contextlib import suppress
+from numbers import Number
 from typing import Any
 
 from embtrain.common.config import Layer
@@ -18,9 +21,17 @@ from embtrain.gensim.rollback import Method
 
 def checked_first(method: Method) -> Method:
     """Return a method of a model that first checks the attributes of the model and the arguments that replace them."""
+    signature = inspect.signature(method)
+
     @functools.wraps(method)
     def checking(model: Any, *args: Any, **keys: Any) -> Any:
-        arguments.check_values(vars(model) | {name: value for name, value in keys.items() if value is not None})
+        given = dict[str, Any]()
+        with suppress(TypeError):  # of arguments that `method` does not have, which it reports
+            given = signature.bind(model, *args, **keys).arguments
+        given = {**given, **given.get("kwargs", {})}
+        replaced = {name: value for name, value in given.items()  # gensim's code takes 0 for "not given"
+                    if not (value is None or (isinstance(value, Number) and not value))}
+        arguments.check_values(vars(model) | replaced)
         return method(model, *args, **keys)
 
     return checking  # type: ignore[return-value]

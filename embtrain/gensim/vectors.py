@@ -31,10 +31,18 @@ def remove_words(wv: KeyedVectors, tables: Iterable[str]) -> None:
         setattr(wv, name, np.zeros((0, wv.vector_size), np.float32))
 
 
+def with_rows(table: np.ndarray, n_rows: int, dim: int) -> np.ndarray:
+    """Return a table (n_rows, dim): the first rows of `table`, and zeros for those that it lacks."""
+    if len(table) == n_rows:
+        return table
+    return np.vstack([table[:n_rows], np.zeros((max(0, n_rows - len(table)), dim), np.float32)])
+
+
 def word_counts(wv: KeyedVectors) -> np.ndarray:
     """Return the count of each word, (V,) int64; 1 for words that have none, as after wv.add_vectors.
 
-    ArgumentError for counts that are negative or not whole. get_vecattr would take integer words for positions.
+    ArgumentTypeError for counts that are not numbers, ArgumentError for those that are negative or not whole.
+    get_vecattr would take integer words for positions.
     """
     label, given = 'wv.expandos["count"]', np.asarray(wv.expandos.get("count", ()))
     if given.ndim != 1:

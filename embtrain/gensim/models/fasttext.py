@@ -136,9 +136,9 @@ def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | Bi
     """Write a model for fastText (.bin) with gensim's code; `path` is a path, or a stream.
 
     A path is written atomically. Nothing is written for a model that is refused: ArgumentTypeError for a model of
-    another class, ArgumentError without a vocabulary or an output table, for a table of another shape or with numbers
-    that are not real or not finite, for settings and counts that the file cannot store or load_facebook_model
-    refuses, and for words that readers leave out or refuse.
+    another class and for settings and counts that are not numbers, ArgumentError without a vocabulary or an output
+    table, for a table of another shape or with numbers that are not real or not finite, for settings and counts that
+    the file cannot store or load_facebook_model refuses, and for words that readers leave out or refuse.
     A window or a number of epochs that load_facebook_model refuses is written as the nearest that it accepts.
     """
     _check_facebook_model(model, encoding)

@@ -27,7 +27,7 @@ from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue,
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
-from embtrain.gensim.vectors import add_words, check_shapes, remove_words, with_copied_words, word_counts
+from embtrain.gensim.vectors import add_words, check_shapes, remove_words, with_copied_words, with_rows, word_counts
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
 
@@ -113,7 +113,7 @@ class Word2Vec(GensimWord2Vec):
                    progress_per: int = 10_000, workers: int | None = None,
                    trim_rule: Callable[..., int] | None = None) -> tuple[int, int]:
         """Count the words of a text. Returns the number of words and of sentences."""
-        arguments.check_progress(progress_per)
+        progress_per = arguments.progress_interval(progress_per)
         if corpus_file is None or self.max_vocab_size:  # the reader of files keeps all words
             try:
                 words, count = super().scan_vocab(corpus_iterable, corpus_file, progress_per, workers, trim_rule)
@@ -257,10 +257,8 @@ class Word2Vec(GensimWord2Vec):
             self.syn1neg: Any = np.zeros((0, self.vector_size), np.float32)
         n_rows = len(self.syn1neg) if update else 0
         super().prepare_weights(update)
-        n_rows = max(n_rows, len(self.wv))
-        if update and len(self.syn1neg) != n_rows:  # it grows with `wv.vectors`, which wv.add_vectors can have changed
-            new = np.zeros((max(0, n_rows - len(self.syn1neg)), self.vector_size), np.float32)
-            self.syn1neg = np.vstack([self.syn1neg[:n_rows], new])
+        if update:  # it grows with `wv.vectors`, which wv.add_vectors can have changed
+            self.syn1neg = with_rows(self.syn1neg, max(n_rows, len(self.wv)), self.vector_size)
         self._learned = None
 
     # -- files ----------------------------------------------------------------------------------------------------

@@ -252,8 +252,10 @@ def test_other_keys_change_the_training() -> None:
 
 @looped("keys, kind", [
     ({"vector_size": -1}, ValueError), ({"epochs": 0}, ValueError), ({"window": "a"}, ValueError),
-    *(({"sample": value}, ValueError) for value in (-1.0, "x", float("nan"), float("inf"))),
-    ({"alpha": "x"}, ValueError), ({"ns_exponent": "x"}, ValueError), ({"negatives": "sgsn"}, ValueError),
+    *(({"sample": value}, ValueError) for value in (-1.0, float("nan"), float("inf"))), ({"sample": "x"}, TypeError),
+    *(({name: [5]}, TypeError) for name in ("sample", "alpha", "min_alpha", "window", "negative", "ns_exponent")),
+    ({"alpha": None}, TypeError), ({"batch_words": "x"}, TypeError), ({"alpha": "x"}, ValueError),
+    ({"ns_exponent": "x"}, ValueError), ({"negatives": "sgsn"}, ValueError),
     ({"vector_size": 1.5}, TypeError), ({"epochs": 1.5}, TypeError), ({"vector_size": "a"}, TypeError)])
 def test_an_argument_that_cannot_work_has_the_type_of_gensim(keys: dict[str, Any], kind: type[Exception]) -> None:
     with pytest.raises(kind) as caught:
@@ -266,7 +268,8 @@ def test_an_argument_that_cannot_work_has_the_type_of_gensim(keys: dict[str, Any
 @looped("value", [[], [1], {}, 1 + 0j, b"1", np.array(0.5), np.array([1, 2]), Fraction(1, 2), object(), 10**400,
                   -10**400, 10**5000, float("inf"), float("nan")])
 def test_a_value_that_is_not_a_number_is_one_line_with_its_argument(name: str, value: Any) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    is_number = isinstance(value, (int, float))
+    with pytest.raises(ArgumentError if is_number else ArgumentTypeError) as caught:
         Word2Vec(**{**SMALL, name: value})
     assert str(caught.value).startswith(f"{name}=") and "\n" not in str(caught.value)
 
@@ -348,7 +351,7 @@ def test_a_value_of_train_that_is_not_a_number_is_one_line_with_its_name(value: 
             call()
         assert "\n" not in str(caught.value)
     for batch_words in (value, None):
-        with pytest.raises(ArgumentError, match=r"^batch_words="):
+        with pytest.raises(ArgumentTypeError, match=r"^batch_words="):
             Word2Vec(**SMALL | {"batch_words": batch_words})
 
 
@@ -358,14 +361,40 @@ def test_a_sample_that_gensim_cannot_use_is_refused(sample: Any) -> None:
     model.sample = sample
     for call in (lambda: model.train(SENTENCES, total_examples=40, epochs=1), lambda: model.build_vocab(SENTENCES),
                  lambda: new.build_vocab(SENTENCES, sample=sample), lambda: Word2Vec(**{**SMALL, "sample": sample})):
-        with pytest.raises(ArgumentError, match=r"^sample=.*: should be a number"):
+        kind = ArgumentTypeError if isinstance(sample, (str, list)) else ArgumentError
+        with pytest.raises(kind, match=r"^sample=.*: should be a number"):
             call()
 
 
-@looped("value", ["x", 0, -1, float("nan"), [5]])
-def test_a_progress_that_cannot_be_counted_is_one_line(value: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"^progress_per=.*: should be (1 or more$|a number, got )"):
+@looped("value, kind", [("x", TypeError), ([5], TypeError), (None, TypeError), (np.array([5]), TypeError),
+                        (0, ValueError), (-0.0, ValueError), (False, ValueError), (np.int8(0), ValueError)])
+def test_a_progress_that_gensim_cannot_use_is_one_line(value: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"^progress_per=.*: should be a number(, got a | other than 0$)") as caught:
         Word2Vec(**SMALL).build_vocab(SENTENCES, progress_per=value)
+    assert isinstance(caught.value, UsageError) and "\n" not in str(caught.value)
+
+
+@looped("value", [0.5, -1, float("nan"), float("inf"), 10**400, True, np.int8(5), np.float32(2), np.bool_(True)])
+def test_a_progress_that_gensim_accepts_is_accepted(value: Any) -> None:
+    model = Word2Vec(**SMALL)
+    model.build_vocab(SENTENCES * 4, progress_per=value)  # more than the 127 sentences that int8 can count
+    assert model.corpus_count == 160
+
+
+def test_arguments_of_a_call_are_checked_by_position_too() -> None:
+    for cls in (Word2Vec, FastText):
+        (model := cls(**SMALL)).scan_vocab(SENTENCES)
+        with pytest.raises(ArgumentTypeError, match=r"^min_count='1': should be a number, got a str$"):
+            model.prepare_vocab(False, False, None, "1", 0.5)
+        with pytest.raises(ArgumentTypeError, match=r"^sample='x': should be a number, got a str$"):
+            model.prepare_vocab(False, False, None, 1, "x")
+        with pytest.raises(TypeError, match=r"unexpected keyword argument 'mincount'$"):
+            model.build_vocab(SENTENCES, mincount=1)
+        assert model.prepare_vocab(False, False, None, np.int64(1), None)["num_retained_words"] == 6
+        for name, value in (("min_count", "x"), ("sample", "x"), ("max_vocab_size", "x")):
+            setattr(other := cls(**SMALL), name, value)
+            with pytest.raises(ArgumentTypeError, match=rf"^{name}='x': should be a number"):
+                other.build_vocab(SENTENCES, **{} if name == "max_vocab_size" else {name: 0})  # gensim: not given
 
 
 @looped("keys, kind, message", [

@@ -495,7 +495,7 @@ def test_a_sample_of_one_or_more_is_a_count() -> None:
     ({"vector_size": 0}, UsageError, "vector_size=0: model.dim: should be greater than or equal to 1, got 0"),
     ({"alpha": np.longdouble(0.5)}, ValueError, f"alpha: train.lr: {np.longdouble(0.5)!r}: should be a number, a word, "
      "a path, or a list of these, got a longdouble"),
-    ({"negative": [{5}]}, ValueError, "negative=[{5}]: should be a number, got a list"),
+    ({"negative": [{5}]}, TypeError, "negative=[{5}]: should be a number, got a list"),
     ({"window": 5000}, UsageError, "window=5000: text.window: should be less than or equal to 1000, got 5000"),
     ({"negatives": "sgsn"}, UsageError, "negatives: no strategy named 'sgsn' (did you mean 'sgns'?)"),
     ({"negatives": 5}, TypeError, "negatives=5: should be the name of a strategy, or the path of its YAML, got a int"),
