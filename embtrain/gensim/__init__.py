@@ -9,6 +9,7 @@ training.py    epochs of one call of `train`
 saved.py       the file of `save` and `load`
 vectors.py     KeyedVectors that are filled from a file or emptied
 attributes.py  attributes that are checked, or have the strategy's value until the user sets them
+values.py      checks of single values: numbers, integers, paths
 rollback.py    a model is restored if one of its methods raises an error
 errors.py      errors that are also ValueError, TypeError or FileNotFoundError, as gensim raises them
 """

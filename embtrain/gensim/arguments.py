@@ -24,6 +24,7 @@ from embtrain.data.text.corpus import TextConfig
 from embtrain.experiment import Settings
 from embtrain.experiment.api import Sets, sets_argument
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
+from embtrain.gensim.values import NUMBERS, check_integer, check_number, wrong_type
 
 KEYS = {"vector_size": "model.dim", "window": "text.window", "shrink_windows": "text.dynamic_window",
         "sample": "text.sample", "alpha": "train.lr", "min_alpha": "train.min_lr", "epochs": "train.epochs",
@@ -34,15 +35,14 @@ STRATEGY_ARGUMENTS = ("negative", "ns_exponent")  # None: the strategy's own val
 MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
 MAX_SAMPLE = 1e300  # gensim multiplies it
-_NUMBERS = int, float, np.integer, np.floating, np.bool_
 _INTEGER, _INTEGER_OR_NONE = ((Integral,), "an integer"), ((Integral, NoneType), "an integer or None")
-_NUMBER_OR_NONE = (*_NUMBERS, NoneType), "a number or None"
+_NUMBER_OR_NONE = (*NUMBERS, NoneType), "a number or None"
 # Types of arguments that gensim's code uses, or that `resolve` does not check. True is a number, but not an integer.
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    "vector_size": _INTEGER, "epochs": _INTEGER, "min_count": (_NUMBERS, "a number"), "max_vocab_size": _NUMBER_OR_NONE,
+    "vector_size": _INTEGER, "epochs": _INTEGER, "min_count": (NUMBERS, "a number"), "max_vocab_size": _NUMBER_OR_NONE,
     "max_final_vocab": _INTEGER_OR_NONE, "seed": _INTEGER_OR_NONE, "null_word": _NUMBER_OR_NONE,
     "sorted_vocab": _NUMBER_OR_NONE, "shrink_windows": _NUMBER_OR_NONE,
-    **dict.fromkeys(("sg", "hs", "cbow_mean"), (_NUMBERS, "a number"))}
+    **dict.fromkeys(("sg", "hs", "cbow_mean"), (NUMBERS, "a number"))}
 # No held-out text, scores or checkpoints; a log line per epoch, because each one evaluates a block again.
 _FIXED: dict[str, Any] = {"text.valid": 0, "text.test": 0, "text.max_sequence": MAX_LINE, "evaluate.benchmarks": [],
                           "evaluate.neighbours": [], "evaluate.heldout_pairs": 0, "train.log_every": 2**40}
@@ -115,7 +115,7 @@ def read_strategy(negatives: str | os.PathLike | Layer) -> str | Layer:
     except TypeError:  # neither text nor a path, or an object whose __fspath__ returns neither
         name = None
     if not isinstance(name, str):
-        raise ArgumentTypeError(_wrong_type("negatives", negatives, "the name of a strategy, or the path of its YAML"))
+        raise ArgumentTypeError(wrong_type("negatives", negatives, "the name of a strategy, or the path of its YAML"))
     is_file = name.endswith(shipped.RECIPE_SUFFIXES)
     try:
         if is_file:
@@ -170,7 +170,7 @@ def _resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets
 
 def set_by_user(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that replace values of the strategy. gensim refuses negative=0 when it trains."""
-    is_zero = isinstance(given["negative"], _NUMBERS) and given["negative"] == 0
+    is_zero = isinstance(given["negative"], NUMBERS) and given["negative"] == 0
     names = STRATEGY_ARGUMENTS[1:] if is_zero else STRATEGY_ARGUMENTS
     return {name: given[name] for name in names if given[name] is not None}
 
@@ -189,7 +189,7 @@ def check_values(values: Mapping[str, Any]) -> None:
     """
     for name, (kinds, expected) in _TYPES.items():
         if not isinstance(value := values[name], kinds) or (isinstance(value, bool) and int not in kinds):
-            raise ArgumentTypeError(_wrong_type(name, value, expected))
+            raise ArgumentTypeError(wrong_type(name, value, expected))
     for name in ("sg", "hs", "cbow_mean"):
         check_number(name, value := values[name])
         if value not in (0, 1):
@@ -202,54 +202,6 @@ def check_values(values: Mapping[str, Any]) -> None:
                             "cbow_mean=1, which takes its mean")
     if values["hs"]:
         raise ArgumentError(f"hs={values['hs']}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
-
-
-def check_number(name: str, value: object) -> None:
-    """Raise ArgumentTypeError for a value that is not a number of Python or NumPy.
-
-    ArgumentError for one that is larger than float64 holds.
-    """
-    if not isinstance(value, _NUMBERS):
-        raise ArgumentTypeError(_wrong_type(name, value, "a number"))
-    try:
-        float(value)
-    except OverflowError as error:
-        raise ArgumentError(f"{name}={hex(int(value)):.20}...: should be a number that float64 holds") from error
-
-
-def as_whole(name: str, value: Any, kind: type[np.signedinteger], minimum: int | None = None) -> int:
-    """Return a number as an integer. ArgumentTypeError for another value than a number.
-
-    ArgumentError unless it is whole, holds in `kind` and is `minimum` or more.
-    """
-    check_number(name, value)
-    least, most = int(np.iinfo(kind).min) if minimum is None else minimum, int(np.iinfo(kind).max)
-    whole = int(value) if math.isfinite(float(value)) else None  # comparing it with bounds would round these to float32
-    if whole is None or whole != value or not least <= whole <= most:
-        raise ArgumentError(f"{name}={value!r:.60}: should be a whole number from {least:,} to {most:,}")
-    return whole
-
-
-def progress_interval(progress_per: Any) -> Any:
-    """Return a number of sentences between two messages as a number of Python: NumPy's int8 cannot divide 128.
-
-    ArgumentTypeError for a value that is not a number, ArgumentError for 0, which gensim's code divides by.
-    """
-    if not isinstance(progress_per, _NUMBERS):
-        raise ArgumentTypeError(_wrong_type("progress_per", progress_per, "a number"))
-    if not progress_per:
-        raise ArgumentError(f"progress_per={progress_per!r}: should be a number other than 0")
-    return progress_per.item() if isinstance(progress_per, np.generic) else progress_per
-
-
-def check_integer(name: str, value: object) -> None:
-    """Raise ArgumentTypeError for a value that is not an integer of Python or NumPy; gensim converts none."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ArgumentTypeError(_wrong_type(name, value, "an integer"))
-
-
-def _wrong_type(name: str, value: object, expected: str) -> str:
-    return f"{name}={printable(repr(value)):.60}: should be {expected}, got a {type(value).__name__}"
 
 
 def call_rate(name: str, value: float | None, model_name: str, model_value: float) -> tuple[str, float]:

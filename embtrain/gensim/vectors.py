@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gensim.models import KeyedVectors, Word2Vec as GensimWord2Vec
 
-from embtrain.gensim.arguments import as_whole
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
+from embtrain.gensim.values import as_whole
 
 
 def add_words(wv: KeyedVectors, words: Sequence[Any], counts: np.ndarray, vectors: np.ndarray,

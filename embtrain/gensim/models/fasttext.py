@@ -26,10 +26,11 @@ from embtrain.data.vectors.fasttext_model import LOSSES, MODELS, FastTextModel, 
 from embtrain.data.vectors.files import MAX_WORD, is_word
 from embtrain.data.vectors.open import ReadOptions, default_max_bytes
 from embtrain.experiment.api import Sets
-from embtrain.gensim.arguments import as_whole, check_integer, sample_threshold
+from embtrain.gensim.arguments import sample_threshold
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
+from embtrain.gensim.values import as_whole, check_integer
 from embtrain.gensim.vectors import add_words, check_shapes, word_counts
 from embtrain.train.config import MAX_EPOCHS
 

@@ -27,6 +27,7 @@ from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue,
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
+from embtrain.gensim.values import progress_interval
 from embtrain.gensim.vectors import add_words, check_shapes, remove_words, with_copied_words, with_rows, word_counts
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
@@ -113,7 +114,7 @@ class Word2Vec(GensimWord2Vec):
                    progress_per: int = 10_000, workers: int | None = None,
                    trim_rule: Callable[..., int] | None = None) -> tuple[int, int]:
         """Count the words of a text. Returns the number of words and of sentences."""
-        progress_per = arguments.progress_interval(progress_per)
+        progress_per = progress_interval(progress_per)
         if corpus_file is None or self.max_vocab_size:  # the reader of files keeps all words
             try:
                 words, count = super().scan_vocab(corpus_iterable, corpus_file, progress_per, workers, trim_rule)
