@@ -34,6 +34,7 @@ CALL_KEYS = {"start_alpha": "train.lr", "end_alpha": "train.min_lr"}
 STRATEGY_ARGUMENTS = ("negative", "ns_exponent")  # None: the strategy's own value, which a key of `sets` may change
 MAX_LINE = 10_000  # words; gensim's own limit
 MAX_SEED = 2**31
+MAX_DIM = 65_536  # of model.dim
 MAX_SAMPLE = 1e300  # gensim multiplies it
 _INTEGER, _INTEGER_OR_NONE = ((Integral,), "an integer"), ((Integral, NoneType), "an integer or None")
 _NUMBER_OR_NONE = (*NUMBERS, NoneType), "a number or None"
@@ -184,9 +185,11 @@ def check_values(values: Mapping[str, Any]) -> None:
     """Check arguments, or the attributes of a model, before gensim's code uses them. values: by name.
 
     ArgumentTypeError for a value of another type, ArgumentError for an `sg`, `hs` or `cbow_mean` other than 0 and 1, a
-    seed that NumPy refuses, a `sample` that `sample_threshold` refuses, and for CBOW with sums and the hierarchical
-    softmax, which embtrain does not have.
+    `vector_size` out of range, a `min_count` of NaN, a seed that NumPy refuses, a `sample` that `sample_threshold`
+    refuses, and for CBOW with sums and the hierarchical softmax, which embtrain does not have.
     """
+    if not (values.get("trim_rule") is None or callable(values["trim_rule"])):  # an argument, but not an attribute
+        raise ArgumentTypeError(wrong_type("trim_rule", values["trim_rule"], "a function or None"))
     for name, (kinds, expected) in _TYPES.items():
         if not isinstance(value := values[name], kinds) or (isinstance(value, bool) and int not in kinds):
             raise ArgumentTypeError(wrong_type(name, value, expected))
@@ -194,6 +197,11 @@ def check_values(values: Mapping[str, Any]) -> None:
         check_number(name, value := values[name])
         if value not in (0, 1):
             raise ArgumentError(f"{name}={value!r}: should be 0 or 1")
+    check_number("vector_size", values["vector_size"])  # Python cannot print 10**5000
+    if not 1 <= values["vector_size"] <= MAX_DIM:
+        raise ArgumentError(f"vector_size={values['vector_size']}: should be 1 to {MAX_DIM:,}")
+    if values["min_count"] != values["min_count"]:  # math.isnan refuses 10**400
+        raise ArgumentError("min_count=nan: should be a number, because no count is NaN or more")
     if values["seed"] is not None and not 0 <= values["seed"] < 2**32:
         raise ArgumentError(f"seed: should be 0 to {2**32 - 1:,}, or None for a random one")
     sample_threshold(values["sample"], 1)

@@ -29,8 +29,8 @@ def checked_first(method: Method) -> Method:
         with suppress(TypeError):  # of arguments that `method` does not have, which it reports
             given = signature.bind(model, *args, **keys).arguments
         given = {**given, **given.get("kwargs", {})}
-        replaced = {name: value for name, value in given.items()  # gensim's code takes 0 for "not given"
-                    if not (value is None or (isinstance(value, Number) and not value))}
+        replaced = {name: value for name, value in given.items() if value is not None and not (
+            name in ("min_count", "sample") and isinstance(value, Number) and not value)}  # gensim: 0 is "not given"
         arguments.check_values(vars(model) | replaced)
         return method(model, *args, **keys)
 

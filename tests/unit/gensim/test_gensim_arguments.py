@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -290,7 +291,8 @@ NO_NUMBERS: list[Any] = ["1", [1], {}, np.array([1, 2]), object()]
     *((name, [*NO_NUMBERS, 1.5, float("nan"), True]) for name in ("vector_size", "epochs", "max_final_vocab")),
     *((name, NO_NUMBERS) for name in ("max_vocab_size", "null_word", "sorted_vocab", "shrink_windows")),
     *((name, [*NO_NUMBERS, None, 2, 0.5, float("nan"), 10**400]) for name in ("sg", "hs", "cbow_mean")),
-    ("min_count", [*NO_NUMBERS, None]), ("hs", [1, True]), ("cbow_mean", [0, False]),
+    ("vector_size", [-1, 0, 2**70, -10**5000, np.int8(-1), arguments.MAX_DIM + 1]),
+    ("min_count", [*NO_NUMBERS, None, float("nan"), np.float32("nan")]), ("hs", [1, True]), ("cbow_mean", [0, False]),
     ("seed", [*NO_NUMBERS, 1.5, float("nan"), True, -1, 2**32, 10**400])])
 def test_a_value_that_cannot_be_used_is_refused_as_argument_and_attribute(name: str, values: list[Any]) -> None:
     for kind in (Word2Vec, FastText):
@@ -308,6 +310,29 @@ def test_a_value_that_cannot_be_used_is_refused_as_argument_and_attribute(name: 
         Word2Vec(**SMALL).build_vocab(SENTENCES, min_count="1")
     with pytest.raises(ArgumentTypeError, match=r"^sg='1': should be a number, got a str$"):
         Word2Vec(**SMALL | {"sg": "1"})
+
+
+@looped("rule", [1, 0, "keep", [], object()])
+def test_a_trim_rule_that_is_not_a_function_is_one_line(rule: Any) -> None:
+    for kind in (Word2Vec, FastText):
+        (model := kind(**SMALL)).scan_vocab(SENTENCES)
+        for call in (lambda kind=kind: kind(SENTENCES, **SMALL, trim_rule=rule),
+                     lambda model=model: model.build_vocab(SENTENCES, trim_rule=rule),
+                     lambda model=model: model.build_vocab_from_freq({"pear": 5}, trim_rule=rule),
+                     lambda model=model: model.prepare_vocab(False, False, rule)):
+            with pytest.raises(ArgumentTypeError, match=r"^trim_rule=.*: should be a function or None, got an? "):
+                call()
+
+
+def test_the_largest_vector_size_is_that_of_a_run() -> None:
+    """build_vocab and reset_from check it as an attribute."""
+    for size, is_accepted in ((arguments.MAX_DIM, True), (arguments.MAX_DIM + 1, False)):
+        with nullcontext() if is_accepted else pytest.raises(ArgumentError):
+            arguments.resolve("sgns", 1, {"vector_size": size}, [], 1, 1)
+    other, model = Word2Vec(SENTENCES, **SMALL), Word2Vec(**SMALL)
+    model.vector_size = -1
+    with pytest.raises(ArgumentError, match=r"^vector_size=-1: should be 1 to 65,536$"):
+        model.reset_from(other)
 
 
 def test_an_argument_of_a_call_replaces_an_attribute_that_cannot_be_used() -> None:

@@ -492,7 +492,7 @@ def test_a_sample_of_one_or_more_is_a_count() -> None:
     ({"hs": 1, "negative": 0}, ValueError,
      "hs=1: the hierarchical softmax is not implemented; set hs=0 and negative=5"),
     ({"workers": 0}, ValueError, "workers=0: should be 1 or more"),
-    ({"vector_size": 0}, UsageError, "vector_size=0: model.dim: should be greater than or equal to 1, got 0"),
+    ({"vector_size": 0}, UsageError, "vector_size=0: should be 1 to 65,536"),
     ({"alpha": np.longdouble(0.5)}, ValueError, f"alpha: train.lr: {np.longdouble(0.5)!r}: should be a number, a word, "
      "a path, or a list of these, got a longdouble"),
     ({"negative": [{5}]}, TypeError, "negative=[{5}]: should be a number, got a list"),
