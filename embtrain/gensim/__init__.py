@@ -5,6 +5,7 @@
 models/        the modules of gensim.models that have a class here
 arguments.py   the arguments of both classes as settings of a run
 sentences.py   sentences and corpus files as word ids on disk
+frequencies.py  the counts that build_vocab_from_freq takes
 training.py    epochs of one call of `train`
 saved.py       the file of `save` and `load`
 vectors.py     KeyedVectors that are filled from a file or emptied

@@ -25,6 +25,7 @@ from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments, saved, sentences as texts, training
 from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue, checked_first
 from embtrain.gensim.errors import ArgumentError, settings_of_file
+from embtrain.gensim.frequencies import with_checked_counts
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
 from embtrain.gensim.values import progress_interval
@@ -102,7 +103,7 @@ class Word2Vec(GensimWord2Vec):
     # -- vocabulary -----------------------------------------------------------------------------------------------
 
     build_vocab = checked_first(unchanged_on_error(GensimWord2Vec.build_vocab))
-    build_vocab_from_freq = checked_first(unchanged_on_error(GensimWord2Vec.build_vocab_from_freq))
+    build_vocab_from_freq = checked_first(unchanged_on_error(with_checked_counts(GensimWord2Vec.build_vocab_from_freq)))
 
     @checked_first
     @unchanged_on_error

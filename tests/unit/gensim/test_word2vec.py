@@ -406,6 +406,47 @@ def test_a_frequency_table_is_a_vocabulary() -> None:
     assert model.wv.index_to_key == ["a0", "b0", "never"] and np.isfinite(model.wv.vectors).all()
 
 
+@looped("frequencies, more, message", [
+    ({"a": 0, "b": 5}, {"min_count": 0}, r"word_freq\['a'\]=0: should be 1 or more for a word that is kept; set "),
+    ({"b": 5, "a": 0}, {"trim_rule": lambda *_: utils.RULE_KEEP}, r"word_freq\['a'\]=0: should be 1 or more for a "),
+    *(({"b": 5, "a": count}, {}, r"word_freq\['a'\]=.*: should be a (whole )?number")
+      for count in (2**63, 2**70, 10**5000, -5, 1.5, float("nan"), float("inf"), np.uint64(2**63), "x", None, [5])),
+    *((other, {}, "word_freq=.*: should be a mapping from words to counts, got a ")
+      for other in (5, None, [("a", 5)], "ab"))])
+def test_frequencies_that_cannot_be_counts_leave_the_model_as_it_was(frequencies: Any, more: dict[str, Any],
+                                                                     message: str) -> None:
+    model = Word2Vec(topics(), **SMALL)
+    words, counts, vectors = [*model.wv.index_to_key], model.wv.expandos["count"].tolist(), model.wv.vectors.copy()
+    model.min_count = more.get("min_count", 1)
+    for is_update in (False, True):
+        with pytest.raises(UsageError, match=f"^{message}") as caught:
+            model.build_vocab_from_freq(frequencies, trim_rule=more.get("trim_rule"), update=is_update)
+        assert "\n" not in str(caught.value)
+        assert model.wv.index_to_key == words and model.wv.expandos["count"].tolist() == counts
+        assert np.array_equal(model.wv.vectors, vectors)
+
+
+@looped("frequencies, more", [
+    ({"a": 0, "b": 5, "c": 7}, {}), ({"a": 3, "b": 2**61}, {}), ({"a": 1, "b": 2, "c": 9, "z": 4}, {"min_count": 2}),
+    ({"a": 9, "b": 0, "c": 2}, {"max_final_vocab": 1}), ({}, {}),
+    ({"a": 9, "b": 1}, {"trim_rule": lambda word, count, least: [utils.RULE_DEFAULT, utils.RULE_KEEP][count < least],
+                        "min_count": 5})])
+def test_a_vocabulary_of_frequencies_is_that_of_gensim(frequencies: dict[str, int], more: dict[str, Any]) -> None:
+    keys = SMALL | {name: value for name, value in more.items() if name != "trim_rule"}
+    theirs, ours = gensim.models.Word2Vec(**keys), Word2Vec(**keys)
+    converted = Word2Vec(**keys)
+    for is_update in (False, True) if frequencies else (False,):
+        for model in (theirs, ours, converted):
+            given = ({word: [np.float32, np.int8, float][i % 3](count) if count < 99 else count
+                      for i, (word, count) in enumerate(frequencies.items())} if model is converted else frequencies)
+            model.build_vocab_from_freq(given, True, 8, more.get("trim_rule"), is_update)
+    for model in (ours, converted):
+        assert model.wv.index_to_key == theirs.wv.index_to_key and model.corpus_count == 8
+        assert {name: values.tolist() for name, values in model.wv.expandos.items()
+                } == {name: values.tolist() for name, values in theirs.wv.expandos.items()}
+        assert model.raw_vocab == theirs.raw_vocab == frequencies
+
+
 @looped("kind", [Word2Vec, FastText])
 @looped("words", [["x", "y"], [f"w{i}" for i in range(30)], [f"{t}{i}" for t in "ab" for i in range(12)]])
 def test_a_second_vocabulary_starts_with_the_tables_of_a_new_model(kind: Any, words: list[str]) -> None:

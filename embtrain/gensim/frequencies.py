@@ -1,0 +1,50 @@
+"""The counts that build_vocab_from_freq takes, checked before gensim's code uses them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from gensim.utils import RULE_DISCARD, RULE_KEEP, keep_vocab_item
+
+from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
+from embtrain.gensim.values import as_whole, wrong_type
+
+Rule = Callable[..., int]
+_END = 2**63  # of int64
+
+
+def with_checked_counts(method: Callable[..., None]) -> Callable[..., None]:
+    """Return build_vocab_from_freq of a model that first checks the counts.
+
+    ArgumentTypeError for others than numbers, ArgumentError for fractions, negative counts and those that int64 cannot
+    hold, and for a count of 0 that `min_count` or `trim_rule` keeps: gensim's code divides by it.
+    """
+    @functools.wraps(method)
+    def counting(self: Any, word_freq: Mapping[Hashable, int], keep_raw_vocab: bool = False,
+                 corpus_count: int | None = None, trim_rule: Rule | None = None, update: bool = False) -> None:
+        method(self, _whole_counts(word_freq), keep_raw_vocab, corpus_count, _refusing_0(trim_rule), update)
+
+    return counting
+
+
+def _whole_counts(word_freq: Mapping[Hashable, Any]) -> dict[Hashable, int]:
+    """Return counts as numbers of Python: gensim's code refuses to mix types, and cannot count on in float32."""
+    if not isinstance(word_freq, Mapping):
+        raise ArgumentTypeError(wrong_type("word_freq", word_freq, "a mapping from words to counts"))
+    return {word: count if type(count) is int and 0 <= count < _END else as_whole(
+        f"word_freq[{word!r:.60}]", count, np.int64, 0) for word, count in word_freq.items()}
+
+
+def _refusing_0(trim_rule: Rule | None) -> Rule:
+    """Return a rule that decides like `trim_rule` and min_count. ArgumentError for a kept word of count 0."""
+    def decide(word: Hashable, count: int, min_count: float) -> int:
+        is_kept = keep_vocab_item(word, count, min_count, trim_rule)
+        if is_kept and not count:
+            raise ArgumentError(f"word_freq[{word!r:.60}]=0: should be 1 or more for a word that is kept; set "
+                                "min_count=1, or remove the word")
+        return RULE_KEEP if is_kept else RULE_DISCARD
+
+    return decide
