@@ -15,7 +15,6 @@ import logging
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.gensim.errors import MissingFileError
+from embtrain.gensim.values import checked_path
 from embtrain.train.state import serialize
 
 _log = logging.getLogger("embtrain")
@@ -52,7 +52,12 @@ class SavedModel:
 
 
 def write(path: str | os.PathLike, model: SavedModel) -> None:
-    """Write a file. UsageError for a word that is neither text nor an integer, and for a value that JSON lacks."""
+    """Write a file.
+
+    UsageError for a word that is neither text nor an integer, and for a value that JSON lacks; the errors of
+    checked_path.
+    """
+    target = checked_path("fname", path)
     words = [word.item() if isinstance(word, np.generic) else word for word in model.words]
     for word in words:
         if type(word) not in (str, int):
@@ -74,16 +79,17 @@ def write(path: str | os.PathLike, model: SavedModel) -> None:
             arrays[name] = table.astype(np.float32, copy=False)
     if model.learned is not None:
         arrays["learned"] = np.frombuffer(serialize.to_bytes(model.learned), np.uint8)
-    with write_atomically(Path(path)) as file:
+    with write_atomically(target) as file:
         file.writelines(checksummed.file_chunks(arrays))
 
 
 def read(path: str | os.PathLike, kind: str) -> SavedModel:
     """Read a file of `write`.
 
-    Raises MissingFileError, or DataError if it is damaged, of another class than `kind`, or a pickle.
+    Raises MissingFileError, or DataError if it is damaged, of another class than `kind`, or a pickle; the errors of
+    checked_path.
     """
-    path = Path(path)
+    path = checked_path("fname", path)
     try:
         with open(path, "rb") as file:
             if (head := file.read(9)).startswith(_PICKLE) and head[8:] != b"{":

@@ -1,9 +1,11 @@
-"""Checks of single values: numbers and integers of Python or NumPy."""
+"""Checks of single values: numbers and integers of Python or NumPy, paths."""
 
 from __future__ import annotations
 
 import math
+import os
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,19 @@ def check_integer(name: str, value: object) -> None:
     """Raise ArgumentTypeError for a value that is not an integer of Python or NumPy; gensim converts none."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ArgumentTypeError(wrong_type(name, value, "an integer"))
+
+
+def checked_path(name: str, value: Any) -> Path:
+    """Return a path. ArgumentTypeError for a value that is not the path of a file as text, ArgumentError for a NUL."""
+    try:
+        text = os.fspath(value)
+    except TypeError:  # not a path, or an object whose __fspath__ returns neither text nor bytes
+        text = None
+    if not isinstance(text, str):
+        raise ArgumentTypeError(wrong_type(name, value, "a path"))
+    if "\0" in text:
+        raise ArgumentError(f"{name}={text!r:.60}: should be a path without NUL")
+    return Path(text)
 
 
 def wrong_type(name: str, value: object, expected: str) -> str:

@@ -30,7 +30,7 @@ from embtrain.gensim.arguments import sample_threshold
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
-from embtrain.gensim.values import as_whole, check_integer
+from embtrain.gensim.values import as_whole, check_integer, checked_path
 from embtrain.gensim.vectors import add_words, check_shapes, word_counts
 from embtrain.train.config import MAX_EPOCHS
 
@@ -142,11 +142,13 @@ def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | Bi
     the file cannot store or load_facebook_model refuses, and for words that readers leave out or refuse.
     A window or a number of epochs that load_facebook_model refuses is written as the nearest that it accepts.
     """
+    if not hasattr(path, "write"):  # not a stream
+        path = checked_path("path", path)
     _check_facebook_model(model, encoding)
     fields = asdict(_facebook_settings(model, lr_update_rate, word_ngrams))
     model = _as_stored(model)
-    if isinstance(path, (str, os.PathLike)):
-        with write_atomically(resolve_output_link(Path(path), "path")) as file:
+    if isinstance(path, Path):
+        with write_atomically(resolve_output_link(path, "path")) as file:
             _fasttext_bin.save(model, file, fields, encoding)
     else:
         _fasttext_bin.save(model, path, fields, encoding)
@@ -253,4 +255,4 @@ def load_facebook_vectors(path: str | os.PathLike[str], encoding: str = "utf-8")
 
 
 def _read(path: str | os.PathLike[str], encoding: str, with_output: bool) -> FastTextModel:
-    return read_fasttext(Path(path), default_max_bytes(), ReadOptions(encoding=encoding), with_output)
+    return read_fasttext(checked_path("path", path), default_max_bytes(), ReadOptions(encoding=encoding), with_output)

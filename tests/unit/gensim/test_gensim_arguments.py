@@ -16,6 +16,7 @@ from helpers.looped import looped
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.gensim import FastText, Word2Vec, arguments
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
+from embtrain.gensim.models.fasttext import load_facebook_model, load_facebook_vectors, save_facebook_model
 
 pytestmark = pytest.mark.long
 
@@ -360,6 +361,41 @@ def test_a_strategy_that_is_neither_a_name_nor_a_path_is_one_line(value: Any) ->
     for call in (lambda: Word2Vec(**SMALL, negatives=value), lambda: setattr(model, "negatives", value)):
         with pytest.raises(ArgumentTypeError, match=r"^negatives=.*: should be the name of a strategy, or the path"):
             call()
+
+
+@looped("path, message", [
+    *((value, r"=.*: should be a path, got an? ") for value in (5, None, b"model", BytesPath(), NumberPath(), ["m"])),
+    ("a\0b", r"='a\\x00b': should be a path without NUL$")])
+def test_a_file_that_is_not_a_path_is_one_line(path: Any, message: str) -> None:
+    model = FastText(SENTENCES, **SMALL, bucket=20)
+    for name, calls in {
+            "fname": (lambda: model.save(path), lambda: FastText.load(path), lambda: Word2Vec.load(path)),
+            "path": (lambda: save_facebook_model(model, path), lambda: load_facebook_model(path),
+                     lambda: load_facebook_vectors(path))}.items():
+        for call in calls:
+            with pytest.raises(UsageError, match=f"^{name}{message}") as caught:
+                call()
+            assert isinstance(caught.value, ValueError if isinstance(path, str) else TypeError)
+            assert "\n" not in str(caught.value)
+
+
+class TextPath(os.PathLike[str]):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+def test_a_file_may_be_any_object_with_the_path_of_it(tmp_path: Path) -> None:
+    model = FastText(SENTENCES, **SMALL, bucket=20)
+    for kind in (str, Path, TextPath):
+        model.save(kind(tmp_path / "model"))
+        assert np.array_equal(FastText.load(kind(tmp_path / "model")).wv.vectors, model.wv.vectors)
+        save_facebook_model(model, kind(tmp_path / "m.bin"))
+        assert np.array_equal(load_facebook_model(kind(tmp_path / "m.bin")).syn1neg, model.syn1neg)
+        for path in tmp_path.iterdir():
+            path.unlink()
 
 
 @looped("value", ["1", [], [1], np.array([1, 2]), np.array([[1], [2]])])
