@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 DIGITS = int(np.finfo(np.float32).precision)  # 6
+# A number near 0 has the rounding error of the terms that it was computed from, as log p = s − log Z. 16 is log Z of
+# 9 million candidates with scores of 0.
+MAX_TERM = 16.0
 _POWERS = np.array([float(10 ** i) for i in range(301)])   # exact up to 1e22: equal decimals are equal floats
 
 
@@ -23,12 +26,17 @@ def round_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def snap_rounding(x: NDArray[np.float64], operands: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Replace numbers (n,) that differ only by rounding by one number, near the first, or by 0.
+    """Replace numbers (n,) within their rounding error of 0 by 0; if none is, those that all agree by one number.
 
-    operands: the numbers (2, n) from which x was computed, which set the rounding error of each; by default x.
+    Numbers agree if one number, near the first, is within the rounding error of each. A number of exactly 0 stays 0.
+
+    operands: the numbers (2, n) of which x is the difference. They set the rounding error of each difference, which is
+    at least that of MAX_TERM. By default x itself sets it.
     """
-    rounding = 8 * np.spacing(np.abs(np.atleast_2d(x if operands is None else operands)).max(0))         # (n,)
-    if (np.abs(x) <= rounding).all():
-        return np.zeros_like(x)
+    size = np.abs(x) if operands is None else np.maximum(np.abs(operands).max(0), MAX_TERM)
+    rounding = 8 * np.spacing(size)                                                          # (n,)
+    x = np.where(np.abs(x) <= rounding, 0.0, x)
+    if not len(x) or (x == 0).any():
+        return x
     low, high = (x - rounding / 2).max(), (x + rounding / 2).min()
     return np.full_like(x, np.clip(x[0], low, high)) if low <= high else x

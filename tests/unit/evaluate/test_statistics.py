@@ -309,6 +309,38 @@ def test_equal_differences_of_means_have_no_interval() -> None:
     assert significance.difference([math.inf, 2.0], [1.0, 1.0]) == {0: math.inf, 1: 1.0}
 
 
+def test_a_rounding_error_of_few_items_separates_nothing() -> None:
+    log_p = np.array([-5.0] * 20 + [-1e-7])
+    lost = compare_items(log_p - 1e-15 * (log_p > -1), log_p, NAMES, "m")
+    assert (lost.mean, lost.sd, lost.p, lost.verdict) == (0, 0, 1, NOT_SEPARABLE)
+    seeds = dict.fromkeys(range(9), 0.7) | {9: 1e-3}
+    same = paired_t(seeds, seeds | {9: 1e-3 - 1e-17}, NAMES, "m")
+    assert (same.mean, same.p, same.verdict) == (0, 1, NOT_SEPARABLE)
+    assert significance.difference(seeds, seeds | {9: 1e-3 - 1e-17}) == dict.fromkeys(range(10), 0.0)
+    # log p of two items is near 0, with the rounding error of s and log Z
+    near_zero = np.concatenate([draw((198,), 14) - 9, [-1e-9, -3e-5]])
+    for noise in (4e-16 * draw((200,), 15), np.where(near_zero > -1, -3e-15, 0)):
+        noisy = compare_items(near_zero + noise, near_zero, NAMES, "m")
+        assert (noisy.mean, noisy.sd, noisy.p) == (0, 0, 1)
+
+
+def test_a_difference_of_0_stays_0_whatever_its_rounding_error() -> None:
+    a, b = np.full((2, 50), 1e10)
+    a[3], b[3] = 1.000005, 1.0
+    for items in (slice(None), slice(None, None, -1)):
+        d = compare_items(a[items], b[items], NAMES, "m")
+        assert (d.mean, d.sd) == pytest.approx((1e-7, 5e-6 / math.sqrt(50)), rel=1e-6)
+        assert (d.p, d.verdict) == (1, NOT_SEPARABLE)
+    seen = significance.difference(a[:5], b[:5])
+    assert seen == {0: 0, 1: 0, 2: 0, 3: pytest.approx(5e-6), 4: 0}
+    b[:] = [*[1.0] * 49, 1e10]          # 1e10 + 3e-6 is 1e10 + 1.9e-6 or + 3.8e-6
+    for shift, last in ((1e-9, 0), (3e-6, 0), (3e-5, 3e-5)):
+        seen = list(significance.difference(b + shift, b).values())
+        assert seen[:49] == pytest.approx([shift] * 49, rel=1e-6) and seen[49] == pytest.approx(last, rel=1e-6)
+    assert significance.t_interval([0.0, 1e-300, 1e-300]).sd == pytest.approx(1e-300 / math.sqrt(3))
+    assert len(set(seen)) == 1          # the items agree within their rounding errors
+
+
 def test_a_difference_of_correlations_of_few_items_has_neither_interval_nor_p() -> None:
     gold, a, b = np.arange(6.0), np.array([1.0, 0, 2, 3, 4, 5]), np.array([0.0, 2, 1, 3, 5, 4])
     few = compare_correlations(gold, a, b, NAMES, "spearman")
