@@ -26,7 +26,7 @@ class ContinuedTextConfig(TextConfig):
 
     @property
     def joins_subwords(self) -> bool:
-        return True     # as with `auto`: the words of the earlier text are whole
+        return True     # as `auto` joined those of the earlier text
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class ParentText:
     target_counts: np.ndarray   # (V,) float64  expected occurrences as a target in an epoch, after subsampling
     raw_counts: np.ndarray      # (V,) float64
     reading: dict[str, Any]     # settings by which the text was read, with the tokenizer that `auto` selected
+    joins_subwords: bool        # whether `auto` read the text; words that were split into subwords were then joined
 
     def spread(self, counts: np.ndarray, words: Sequence[str]) -> np.ndarray:
         """Counts (V,) of this text in the order of more words, (V',) float64; 0 for the others."""
@@ -53,7 +54,8 @@ class ParentText:
         """
         reading = {"phrases": 0, **self.reading}   # a text without phrases has none of their keys
         if tokenizer_is_auto and reading.get("tokenizer") in TOKENIZERS:
-            config = ContinuedTextConfig.model_validate(config.model_dump() | {"tokenizer": reading["tokenizer"]})
+            config_type = ContinuedTextConfig if self.joins_subwords else TextConfig
+            config = config_type.model_validate(config.model_dump() | {"tokenizer": reading["tokenizer"]})
         for key in (*READING_KEYS, *(PHRASE_KEYS if config.phrases else ())):
             value, earlier = getattr(config, key), reading.get(key)
             both_auto = key == "tokenizer" and tokenizer_is_auto and earlier == "auto"
@@ -78,7 +80,8 @@ def read(folder: Path) -> ParentText:
         raise DataError(f"{folder / 'identity.json'}: does not contain corpus.settings; restore the file that training "
                         "wrote")
     tokenizer = _tokenizer(identity) or reading.get("tokenizer")
-    return ParentText(folder, vocabulary, counts, raw_counts, {**reading, "tokenizer": tokenizer})
+    joins_subwords = reading.get("tokenizer") == "auto" or reading.get("joins_subwords") is True
+    return ParentText(folder, vocabulary, counts, raw_counts, {**reading, "tokenizer": tokenizer}, joins_subwords)
 
 
 def _tokenizer(identity: Mapping[str, Any]) -> str | None:

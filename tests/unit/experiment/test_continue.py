@@ -331,6 +331,23 @@ def test_subwords_of_a_further_text_are_joined(parents: Any, tmp_path: Path,
     assert "subwords marked with @@ are joined into words" in caplog.text
     corpus = read_json(run.folder / "identity.json")["corpus"]
     assert corpus["settings"]["tokenizer"] == "words" and corpus["splitting"]["subwords"] == "@@"
+    (tmp_path / "more.txt").write_text("bal alt@@ stadt\n" * 40)
+    third = continue_run(run.folder, tmp_path / "more.txt", out=tmp_path / "third", threads=1)
+    assert {*Vocabulary.read(third.folder / "vocabulary.txt").words} - {*words} == {"altstadt"}
+
+
+def test_subwords_stay_split_if_the_user_set_the_tokenizer_of_the_first_text(place: Path, tmp_path: Path) -> None:
+    """Its vocabulary contains the subwords. A third text is read by the same rules as the second."""
+    text = tmp_path / "subwords.txt"
+    text.write_text("bal neu@@ zeit sel@@ ten\n" * 40)
+    config = experiment.resolve("sgns", corpus=str(text), threads=1, sets=[*SETS, "text.tokenizer=whitespace"])
+    parent = experiment.fit(config, tmp_path / "first").folder
+    for name in ("second", "third"):
+        run = continue_run(parent, text, sets=["text.tokenizer=auto"], out=tmp_path / name, threads=1)
+        assert Vocabulary.read(run.folder / "vocabulary.txt").words == ["bal", "neu@@", "sel@@", "ten", "zeit"]
+        corpus = read_json(run.folder / "identity.json")["corpus"]
+        assert corpus["splitting"] == {"tokenizers": ["whitespace"], "subwords": None}
+        parent = run.folder
 
 
 def test_phrases_of_the_parent_cannot_change(place: Path, tmp_path: Path) -> None:
