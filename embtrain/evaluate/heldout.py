@@ -26,7 +26,7 @@ from torch import Tensor
 from embtrain.common.progress import Progress
 from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LikelihoodConfig
-from embtrain.evaluate.statistics.intervals import UNBOUNDED, UNIT, Bounds, mean_intervals
+from embtrain.evaluate.statistics.intervals import UNBOUNDED, UNIT, Bounds, mean_intervals, missing_note
 from embtrain.kernels.scoring import softmax_ranks
 
 HITS = (1, 10, 100)
@@ -114,7 +114,9 @@ def mean_scores(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np
     intervals = mean_intervals(
         values, clusters, config.resamples, config.interval, [value_bounds(name) for name in columns]
     )
-    return [Score("heldout", metric, float(value), low, high, len(values), note) if math.isfinite(value)
+    n_clusters = len(np.unique(clusters))
+    return [Score("heldout", metric, float(value), low, high, len(values),
+                  note + missing_note(low, n_clusters, config.resamples, kind="clusters")) if math.isfinite(value)
             else Score("heldout", metric, None, None, None, len(values), f"{note}; not finite")
             for metric, value, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
 

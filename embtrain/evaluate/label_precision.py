@@ -24,7 +24,7 @@ from torch import Tensor
 from embtrain.common.progress import Progress
 from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LabelsEvaluate
-from embtrain.evaluate.statistics.intervals import UNIT, mean_intervals, ratio_intervals
+from embtrain.evaluate.statistics.intervals import UNIT, mean_intervals, missing_note, ratio_intervals
 
 KS = (1, 3, 5)
 PRECISION, NDCG, PSP = (tuple(f"{name}@{k}" for k in KS) for name in ("precision", "ndcg", "psp"))
@@ -120,6 +120,8 @@ def scores(tops: TopLabels, config: LabelsEvaluate, note: str) -> list[Score]:
         )
     about = f"A = {config.propensity_a:g}, B = {config.propensity_b:g}"
     values = {name: float(x.mean()) for name, x in tops.items().items()}
+    counts = {name: int(np.count_nonzero(tops.best[name])) if name in tops.best else n for name in names}
     return [Score("heldout", name, values[name] if math.isfinite(values[name]) else None, low, high, n,
-                  f"{note}; {about}" if name in tops.best else note)
+                  (f"{note}; {about}" if name in tops.best else note)
+                  + missing_note(low, counts[name], config.resamples, kind="documents"))
             for name, (low, high) in zip(names, intervals, strict=True)]

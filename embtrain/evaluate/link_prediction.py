@@ -31,7 +31,7 @@ from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.triples.examples import HEAD, TAIL, TripleBatch
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.heldout import value_bounds
-from embtrain.evaluate.statistics.intervals import NO_INTERVAL, mean_intervals
+from embtrain.evaluate.statistics.intervals import NO_INTERVAL, mean_intervals, missing_note
 from embtrain.kernels.scoring import ranking as kernel
 from embtrain.models.base import Model
 
@@ -224,13 +224,15 @@ def mean_scores(part: str, ranks: Ranks, config: RankingConfig, note: str, suffi
     intervals = ([NO_INTERVAL] * len(columns) if clusters is None else
                  mean_intervals(np.stack(list(columns.values()), axis=1), clusters, config.resamples, config.interval,
                                 list(bounds.values())))
-    out = [Score(part, f"{metric}{suffix}", float(x.mean()), low, high, n, note)
+    n_clusters, resamples = (0, 0) if clusters is None else (len(np.unique(clusters)), config.resamples)
+    out = [Score(part, f"{metric}{suffix}", float(x.mean()), low, high, n,
+                 note + missing_note(low, n_clusters, resamples, kind="clusters"))
            for (metric, x), (low, high) in zip(columns.items(), intervals, strict=True)]
     mr, expected = out[1], float((ranks.candidates.mean() + 1) / 2)
     if expected > 1:
         def amri(mean_rank: float | None) -> float | None:
             return None if mean_rank is None else 1 - (mean_rank - 1) / (expected - 1)
-        out.insert(2, Score(part, f"amri{suffix}", amri(mr.value), amri(mr.high), amri(mr.low), n, note))
+        out.insert(2, Score(part, f"amri{suffix}", amri(mr.value), amri(mr.high), amri(mr.low), n, mr.note))
     return out
 
 

@@ -27,7 +27,7 @@ from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import ap, cuts, threshold
 from embtrain.evaluate.pairs.scorer import Scorer, WordPair
-from embtrain.evaluate.statistics.intervals import UNIT, mean_intervals
+from embtrain.evaluate.statistics.intervals import UNIT, mean_intervals, missing_note
 from embtrain.evaluate.words.gold import lines
 from embtrain.evaluate.words.similarity import correlation
 
@@ -153,7 +153,8 @@ def _mean(benchmark: str, metric: str, values: Floats, note: str, config: Evalua
     if n == 0 or not np.isfinite(values).all():
         return Score(benchmark, metric, None, n=n, note=f"{note}; too few")
     [(low, high)] = mean_intervals(values[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
-    return Score(benchmark, metric, float(values.mean()), low, high, n, note)
+    return Score(benchmark, metric, float(values.mean()), low, high, n,
+                 note + missing_note(low, n, config.resamples))
 
 
 def _ap(benchmark: str, s: Floats, right: NDArray[np.bool_], note: str, config: EvaluateConfig) -> Score:

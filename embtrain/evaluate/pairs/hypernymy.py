@@ -26,6 +26,7 @@ from embtrain.evaluate.statistics.intervals import (
     few_note,
     logit_interval,
     mean_intervals,
+    missing_note,
 )
 
 Scores = NDArray[np.float64]
@@ -109,12 +110,13 @@ def _scores(
     tp, fp = nan_to_lowest(scored.pos) >= thresholds.f1, (nan_to_lowest(scored.neg) >= thresholds.f1).sum(1)
     f1_low, f1_high = f1_interval(tp, fp + ~tp, config.resamples, config.interval)
     pairs_note = f"{n:,} pairs, {m} negative{'s' if m > 1 else ''} each"
-    note_suffix, few = f"; {note}" if note else "", few_note(n, config.resamples, 2)
+    note_suffix = f"; {note}" if note else ""
     ap, ap_low, ap_high, reason = _ap(scored, config)
     return [Score(part, f"accuracy{suffix}", float(hits.mean()), low, high, n,
-                  f"{pairs_note}; threshold {thresholds.accuracy:.4g} of valid{note_suffix}{few}"),
+                  f"{pairs_note}; threshold {thresholds.accuracy:.4g} of valid{note_suffix}"
+                  + missing_note(low, n, config.resamples)),
             Score(part, f"f1{suffix}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
-                  f"{pairs_note}; threshold {thresholds.f1:.4g} of valid{few}"),
+                  f"{pairs_note}; threshold {thresholds.f1:.4g} of valid" + missing_note(f1_low, n, config.resamples)),
             Score(part, f"ap{suffix}", ap, ap_low, ap_high, n, pairs_note + reason)]
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import PairScores, ap, choose_thresholds, nan_to_lowest
-from embtrain.evaluate.statistics.intervals import UNIT, f1_interval, few_note, mean_intervals
+from embtrain.evaluate.statistics.intervals import UNIT, f1_interval, mean_intervals, missing_note
 from embtrain.evaluate.words.similarity import correlation
 
 Scores = NDArray[np.float64]
@@ -36,10 +36,11 @@ def labelled_scores(
     f1_low, f1_high = f1_interval(found, errors, config.resamples, config.interval)
     out = [Score(benchmark, "accuracy", float(hits.mean()), low, high, n,
                  f"{note}; {right.mean():.1%} hold; threshold {thresholds.accuracy:.4g} of valid"
-                 + few_note(n, config.resamples, 2)),
+                 + missing_note(low, n, config.resamples)),
            Score(benchmark, "f1", f1, f1_low, f1_high, n,
                  f"{note}; threshold {thresholds.f1:.4g} of valid"
-                 + few_note(int((found | (errors > 0)).sum()), config.resamples, 2, "true or predicted positives"))]
+                 + missing_note(f1_low, int((found | (errors > 0)).sum()), config.resamples,
+                                kind="true or predicted positives"))]
     if right.any():
         value, low, high, reason = ap(s, right, np.arange(n), config)
         out.append(Score(benchmark, "ap", value, low, high, n, f"{note}; {right.mean():.3f} by chance{reason}"))

@@ -111,6 +111,16 @@ def few_note(n: int, resamples: int, least: int = MIN_BIASED_ITEMS, kind: str = 
     return f"; fewer than {least}{kind and ' ' + kind}: no interval" if resamples and n < least else ""
 
 
+def missing_note(low: float | None, n: int, resamples: int, least: int = 2, kind: str = "") -> str:
+    """The reason why a score of n items has no interval, to follow its note; empty if its lower end is a number.
+
+    least, kind: as in `few_note`.
+    """
+    if low is not None or resamples == 0:
+        return ""
+    return few_note(n, resamples, least, kind) or "; no variation: no interval"
+
+
 def _varying(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The finite ones of resampled scores (r,); none if fewer than half are finite, or if all are equal."""
     finite = scores[np.isfinite(scores)]

@@ -33,8 +33,8 @@ from embtrain.evaluate.statistics.intervals import (
     NO_INTERVAL,
     Interval,
     bias_corrected,
-    few_note,
     mean_intervals,
+    missing_note,
     multiplicities,
 )
 from embtrain.evaluate.statistics.significance import compare_sums
@@ -116,7 +116,8 @@ def bleu_scores(translations: Sequence[str], references: Sequence[str], config: 
         value = metric.corpus_score(list(translations), [list(references)]).score
         (low, high), note = NO_INTERVAL, str(metric.get_signature())
         if name == "bleu":
-            (low, high), note = _interval(items, config), note + few_note(len(items), config.resamples)
+            low, high = _interval(items, config)
+            note += missing_note(low, len(items), config.resamples, MIN_BIASED_ITEMS)
         scores.append(Score("heldout", name, float(value), low, high, len(items), note))
     return scores, items
 
@@ -164,17 +165,20 @@ def vector_scores(
         values, clusters, config.resamples, config.interval, [value_bounds(name) for name in columns]
     )
     note = f"{len(ranked.rank):,} words, {ranked.V:,} candidates, given the preceding reference words"
-    scores = [Score("heldout", name, _finite_or_none(mean), low, high, len(values), note)
+    resamples, n_clusters = config.resamples, len(np.unique(clusters))
+    scores = [Score("heldout", name, _finite_or_none(mean), low, high, len(values),
+                    note + missing_note(low, n_clusters, resamples, kind="sentences"))
               for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
     for name, x, selected in zip(COSINES, (nearest.nearest_cosine, nearest.nearest_cosine, nearest.target_cosine),
                                  (nearest.is_target, ~nearest.is_target, ~nearest.is_target), strict=True):
-        (low, high), n = (None, None), int(selected.sum())
+        (low, high), n, reason = NO_INTERVAL, int(selected.sum()), ""
         if n:
-            ((low, high),) = mean_intervals(x[selected, None], clusters[selected], config.resamples, config.interval,
-                                            [(-1, 1)])
+            chosen = clusters[selected]
+            ((low, high),) = mean_intervals(x[selected, None], chosen, resamples, config.interval, [(-1, 1)])
+            reason = missing_note(low, len(np.unique(chosen)), resamples, kind="sentences")
         scores.append(Score("heldout", name, _finite_or_none(x[selected].mean()) if n else None, low, high, n,
                         f"cosine to the {'right' if name == 'similarity_target' else 'nearest'} row, where the nearest "
-                            f"is {'' if name == 'similarity_right' else 'not '}the right one"))
+                            f"is {'' if name == 'similarity_right' else 'not '}the right one{reason}"))
     return scores
 
 

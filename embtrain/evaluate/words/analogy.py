@@ -26,7 +26,14 @@ from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.data.formats.table_rows import SECTION_MARK
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
-from embtrain.evaluate.statistics.intervals import NO_INTERVAL, Interval, multiplicities, percentile, wilson
+from embtrain.evaluate.statistics.intervals import (
+    MIN_ITEMS,
+    NO_INTERVAL,
+    missing_note,
+    multiplicities,
+    percentile,
+    wilson,
+)
 from embtrain.evaluate.words.gold import lines, zeros_note
 
 MOST_FREQUENT = 300_000  # as gensim
@@ -142,23 +149,26 @@ def _accuracy(
     note = f"{int(in_vocabulary.sum())} of {len(questions)} questions found{missing_note}"
     if n == 0:
         return Score(benchmark, metric, None, note=note)
-    low, high = _interval([q for q, c in zip(questions, counted, strict=True) if c], hit[counted], config)
-    return Score(benchmark, metric, k / n, low, high, n, note)
+    low, high, reason = _interval([q for q, c in zip(questions, counted, strict=True) if c], hit[counted], config)
+    return Score(benchmark, metric, k / n, low, high, n, note + reason)
 
 
-def _interval(questions: Sequence[Question], hit: NDArray[np.bool_], config: WordsConfig) -> Interval:
+def _interval(questions: Sequence[Question], hit: NDArray[np.bool_], config: WordsConfig
+              ) -> tuple[float | None, float | None, str]:
+    """The interval of n questions (n,), and the reason of a missing one, to follow the score's note."""
     if config.resamples == 0:
-        return NO_INTERVAL
+        return *NO_INTERVAL, ""
     k, n = int(hit.sum()), len(hit)
     pair_id: dict[tuple[str, str], int] = {}
     first = np.array([pair_id.setdefault((q.a, q.b), len(pair_id)) for q in questions])
     second = np.array([pair_id.setdefault((q.c, q.d), len(pair_id)) for q in questions])
     if k in (0, n):
-        return wilson(len(pair_id) if k else 0, len(pair_id), config.interval)
+        return *wilson(len(pair_id) if k else 0, len(pair_id), config.interval), ""
     accuracy = []
     for m in multiplicities(len(pair_id), config.resamples):                                  # (r, pairs)
         for weights in m:
             weight = weights[first] * weights[second]
             total = weight.sum()
             accuracy.append(weight[hit].sum() / total if total else np.nan)
-    return percentile(np.array(accuracy), config.interval, len(pair_id))
+    low, high = percentile(np.array(accuracy), config.interval, len(pair_id))
+    return low, high, missing_note(low, len(pair_id), config.resamples, MIN_ITEMS, "pairs of words")

@@ -26,7 +26,7 @@ from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig
-from embtrain.evaluate.statistics.intervals import MIN_ITEMS, NO_INTERVAL, few_note, multiplicities, percentile
+from embtrain.evaluate.statistics.intervals import MIN_ITEMS, NO_INTERVAL, missing_note, multiplicities, percentile
 from embtrain.evaluate.statistics.ties import round_scores
 from embtrain.evaluate.words.gold import lines, zeros_note
 
@@ -138,7 +138,8 @@ def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], 
     if config.resamples and len(x) >= MIN_ITEMS:
         draws = [spearman(x, y, m) for m in multiplicities(len(x), config.resamples)]
         low, high = percentile(np.concatenate(draws), config.interval, len(x))
-    return Score(benchmark, "spearman", value, low, high, len(x), note + few_note(len(x), config.resamples, MIN_ITEMS))
+    return Score(benchmark, "spearman", value, low, high, len(x),
+                 note + missing_note(low, len(x), config.resamples, MIN_ITEMS))
 
 
 def spearman(x: NDArray[np.float64], y: NDArray[np.float64], m: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -125,7 +125,7 @@ def test_the_interval_accounts_for_shared_word_pairs() -> None:
     pairs = [(f"a{i}", f"b{i}") for i in range(10)]
     queries = [Question("x", *p, *q) for p, q in itertools.permutations(pairs, 2)]
     hit = np.array(["a0" not in (q.a, q.c) for q in queries])
-    low, high = analogy._interval(queries, hit, WordsConfig(resamples=4000))
+    low, high, _ = analogy._interval(queries, hit, WordsConfig(resamples=4000))
     # Queries with the bad pair: p = 1 - m0-free share; m0 is 0 with probability .35, and then all are correct.
     assert high == 1.0 and low < 0.6
     shuffled = [Question("x", str(i), "", f"c{i}", "") for i in range(90)]  # no pair is repeated
