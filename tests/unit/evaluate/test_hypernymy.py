@@ -125,17 +125,26 @@ def test_the_interval_of_average_precision_is_over_positives_with_their_negative
     assert hypernymy.ap(s, positive, owner, EvaluateConfig(resamples=0)) == (value, None, None, "")
 
 
-@pytest.mark.parametrize("n_positives", [0, 1, 2])
+@pytest.mark.parametrize("score", [0.0, 1.0])
+def test_f1_and_average_precision_have_no_value_without_positives(score: float) -> None:
+    """F1 of labelled pairs would be 0 if one is predicted positive, else undefined."""
+    clear, none = PairScores(np.ones(3), np.zeros((3, 1))), np.zeros(40, bool)
+    accuracy, *rows = own_pairs.labelled_scores("own", np.full(40, score), none, clear, EvaluateConfig(), "own")
+    assert accuracy.value == 1 - score and accuracy.low is not None
+    assert [(row.metric, row.value, row.low, row.n, row.note) for row in rows] == [
+        (metric, None, None, 40, "own; no positives") for metric in ("f1", "ap")]
+
+
+@pytest.mark.parametrize("n_positives", [1, 2])
 def test_f1_of_fewer_than_two_pairs_has_no_interval_and_its_row_gives_the_reason(n_positives: int) -> None:
     """Of pairs with labels, those count that are positive or predicted to be; the threshold is .5."""
     clear, right = PairScores(np.ones(3), np.zeros((3, 1))), np.arange(40) < n_positives
     _, f1, *_ = own_pairs.labelled_scores("own", right * 1.0, right, clear, EvaluateConfig(), "own")
     reason = "; fewer than 2 true or predicted positives: no interval"
     assert (f1.low is None) == f1.note.endswith(reason) == (n_positives < 2)
-    if n_positives:
-        perfect = PairScores(np.ones(n_positives), np.zeros((n_positives, 1)))
-        for row in hypernymy.scores("test", perfect, clear, EvaluateConfig())[:2]:
-            assert (row.low is None) == row.note.endswith("; fewer than 2: no interval") == (n_positives < 2)
+    perfect = PairScores(np.ones(n_positives), np.zeros((n_positives, 1)))
+    for row in hypernymy.scores("test", perfect, clear, EvaluateConfig())[:2]:
+        assert (row.low is None) == row.note.endswith("; fewer than 2: no interval") == (n_positives < 2)
 
 
 def test_average_precision_of_few_pairs_has_no_interval_and_its_row_gives_the_reason() -> None:
