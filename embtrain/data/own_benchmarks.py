@@ -104,13 +104,13 @@ def recipe_from_table(path: Path) -> EvalRecipe:
     return _recipe(path, kind, metric, form)
 
 
-def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], bool] = LABELS.__contains__
-                  ) -> GoldFormat:
+def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], bool] = LABELS.__contains__,
+                  gold_forms: str = "numbers, or True and False") -> GoldFormat:
     """Detect the columns of a table of pairs: word1, word2, and score or label if there is one.
 
     sample: the comments in front of the first row, then lines that are neither blank nor comments. Logs a header, and
     the used column of several. Raises DataError if they do not have two fields, or for an ambiguous column. is_label:
-    whether a field is a label.
+    whether a field is a label. gold_forms: the possible scores and labels, for errors.
     """
     comments = list(itertools.takewhile(is_comment, sample))
     sample = sample[len(comments):]
@@ -127,7 +127,7 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
         first = None
     named, text = named_words(first or ()), _find_text(rows, kinds)
     for words in (*named, text[0]):
-        gold = _find_gold(rows, first, kinds, words, path, delimiter)
+        gold = _find_gold(rows, first, kinds, words, path, delimiter, gold_forms)
         if header := title is not None or (first is not None and gold is not None
                                            and not kinds[gold[1]](first[gold[0]])):
             break                                     # else the first line is a pair, as of the words child and parent
@@ -171,7 +171,7 @@ def _mostly(fits: Callable[[str], bool], rows: Sequence[Sequence[str]], column: 
 
 
 def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds: Mapping[str, Callable[[str], bool]],
-               words: tuple[int, int], path: Path, delimiter: Delimiter) -> tuple[int, str] | None:
+               words: tuple[int, int], path: Path, delimiter: Delimiter, gold_forms: str) -> tuple[int, str] | None:
     """Find the column of scores or labels: its index, and `score` or `label`; None if there is none.
 
     first: the first line, if it can be a header. words: the columns of the words. A column in front of them must be
@@ -187,8 +187,9 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
         i = named[0]
         fits = max(kinds.values(), key=lambda fits: sum(fits(row[i]) for row in body))
         wrong = next(row for row in body if not fits(row[i]))
-        raise DataError(f"{_place(path, wrong, delimiter)}: column {i + 1} ({rows[0][i]!r}): should contain numbers, "
-                        f"or True and False, got {wrong[i][:40]!r}")
+        raise DataError(f"{_place(path, wrong, delimiter)}: column {i + 1} ({rows[0][i]!r}): should contain "
+                        f"{gold_forms}, got {wrong[i][:40]!r}; correct the values, or rename the column if they "
+                        "are neither scores nor labels")
     if len(choice) > 1:
         listed = ", ".join(f"{i + 1} ({rows[0][i][:40]!r})" for i in choice)
         raise DataError(f"{path}: each of the columns {listed} could be the score or label; name one of them `score` "

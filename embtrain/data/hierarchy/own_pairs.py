@@ -51,7 +51,8 @@ class OwnPairs:
 
 def read(path: Path, index: dict[str, int], senses: Senses) -> OwnPairs:
     """Read the pairs of a file. DataError names a malformed line, or the file if no pair is usable."""
-    form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path, _is_label)
+    form = own_benchmarks.detect_layout(own_benchmarks.read_sample(path), path, _is_label,
+                                         "numbers, True and False, or yes and no")
     lower, upper = form.positions("word1", "word2")
     gold_column = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
     rows, filtered = list[tuple[str, str, str, str]](), RowFilter(form, _is_label)

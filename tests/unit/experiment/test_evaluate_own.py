@@ -598,7 +598,7 @@ def test_the_header_names_the_column_of_the_score(tmp_path: Path, caplog: pytest
      r"3 \('freq1'\), 4 \('freq2'\), 5 \('is_hyp'\) could be"),
     (["w1 w2 rank score label", "a b 1 .2 True", "c d 2 .1 False"], r"columns 4 \('score'\), 5 \('label'\) could be"),
     (["w1 w2 id label", "a b 1 often", "c d 2 never"],
-     r"column 4 \('label'\): should contain numbers, or True and False, got 'often'")])
+     r"column 4 \('label'\): should contain numbers, (or )?True and False,( or yes and no,)? got 'often'; correct")])
 def test_an_ambiguous_score_is_refused(words: Path, place: Path, tmp_path: Path, lines: list[str], message: str
                                        ) -> None:
     (tmp_path / "own.txt").write_text("\n".join(lines) + "\n")
@@ -730,6 +730,18 @@ def test_a_hierarchy_is_evaluated_on_labelled_pairs(place: Path, tmp_path: Path)
     (tmp_path / "graded.tsv").write_text("".join(f"{u}\t{v}\t{g}\n" for (u, v), g in zip(pairs, grades, strict=True)))
     [row] = experiment.evaluate(place / "kinds", [str(tmp_path / "graded.tsv")])
     assert row.metric == "spearman" and row.value == pytest.approx(spearmanr(s, grades).statistic) and row.n == 5
+
+
+def test_an_unusable_label_of_a_hierarchy_is_refused_with_the_labels_that_it_can_have(place: Path,
+                                                                                      tmp_path: Path) -> None:
+    own = tmp_path / "own.csv"
+    own.write_text("child,parent,label\nbeagle,dog,yes\nrobin,dog,maybe\ncat,dog,unsure\n")
+    with pytest.raises(DataError, match=r"own.csv:3: column 3 \('label'\): should contain numbers, True and False, "
+                                        "or yes and no, got 'maybe'; correct the values, or rename the column if they "
+                                        "are neither scores nor labels"):
+        experiment.evaluate(place / "kinds", [str(own)])
+    own.write_text("child,parent,remark\nbeagle,dog,yes\nrobin,dog,maybe\ncat,dog,unsure\n")
+    assert "3 of 3 pairs" in experiment.evaluate(place / "kinds", [str(own)])[0].note
 
 
 def test_intervals_of_labelled_pairs_are_those_of_shares() -> None:
