@@ -163,7 +163,7 @@ def report(
 
     options.configure_output(quiet)
     figure_files.check(kinds := names(figures, "--figures") or [])
-    page = join.write(runs, out, baseline, metric)
+    page = join.write(runs, out, baseline, metric, kinds)
     written = figure_files.write(page.parent, kinds) if kinds else []
     lines = [str(page), *([f"{page.parent / figure_files.FOLDER}: {len(written)} files"] if kinds else [])]
     options.emit({"report": str(page), "figures": list(map(str, written))}, as_json,

@@ -16,20 +16,32 @@ RUN_FILES = ("comparison.yaml", "identity.json", "metrics.jsonl", "checkpoints",
              "parent.json", "sinks.json", "relations.safetensors", "subwords.safetensors", "concepts.txt", "labels.txt",
              "source.vocabulary.txt", "target.vocabulary.txt", "valid.translations.txt", "test.translations.txt",
              "examples.json", "mlflow.json", "best")
+RUN_FOLDERS = ("checkpoints", "best")  # those of RUN_FILES that are folders
 
 
 def check_output_folder(folder: Path, flag: str = "--out") -> None:
     """Raise UsageError or ResourceError if the output folder cannot be created."""
     existing = existing_part(folder)
+    subject = f"{existing} " if existing != folder else ""
     if not existing.is_dir():
-        raise UsageError(f"{flag}: {folder}: {existing} is not a folder; choose another")
+        raise UsageError(f"{flag}: {folder}: {subject}is not a folder; choose another")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise ResourceError(f"{flag}: {folder}: {existing} is not writable; choose another")
+        raise ResourceError(f"{flag}: {folder}: {subject}is not writable; choose another")
 
 
 def existing_part(folder: Path) -> Path:
     """Return the folder, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
+
+
+def check_kinds(kind: str, paths: Iterable[Path], user: str, flag: str = "", remedy: str = "") -> None:
+    """Raise UsageError if one of the paths is a folder, or something else, where `user` needs a `kind`.
+
+    For outputs of several files: an error at the last one would come after the work, and after the first was replaced.
+    """
+    for path in paths:
+        if path.is_dir() if kind == "file" else os.path.lexists(path) and not path.is_dir():
+            raise UsageError(f"{flag}{path}: is not a {kind}, and {user} needs a {kind} there; move it{remedy}")
 
 
 def check_output_file(path: Path, flag: str = "--out", inputs: Iterable[str | os.PathLike[str]] = ()) -> Path:

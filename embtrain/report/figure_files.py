@@ -9,7 +9,7 @@ from pathlib import Path
 
 from embtrain.common.errors import UsageError
 from embtrain.common.files import write_atomically
-from embtrain.common.output_paths import check_output_folder
+from embtrain.common.output_paths import check_kinds, check_output_folder
 from embtrain.report.charts import strategies
 from embtrain.report.comparison import page as comparison_page
 from embtrain.report.format import cells
@@ -31,14 +31,14 @@ PNG_SCALE = 3.0      # pixels per unit of the drawing, 216 dots an inch
 def write(folder: Path, kinds: Sequence[str]) -> list[Path]:
     """Write the figures of a run or comparison into its folder `figures`; returns their paths.
 
-    UsageError as `check`, or if that is not a folder; DataError if the folder is damaged.
+    UsageError as `check` and `check_places`; DataError if the folder is damaged.
     """
     check(kinds)
+    check_places(folder, kinds)
     if (folder / "results.json").is_file():
         document = comparison_page.document(comparison.read(folder))
     else:
         document = run_page.document(run.read(folder), entries.read(folder))
-    check_output_folder(folder / FOLDER, "--figures")
     paths: list[Path] = []
     for name, drawing in drawings(document):
         content = standalone(drawing)
@@ -62,6 +62,17 @@ def check(kinds: Sequence[str]) -> None:
     except (ImportError, OSError) as error:   # OSError: the cairo library is missing
         raise UsageError("--figures: pdf and png need CairoSVG and cairo: pip install cairosvg, or --figures svg"
                          ) from error
+
+
+def check_places(folder: Path, kinds: Sequence[str]) -> None:
+    """Raise an error, before anything is written, if the figures of a report in `folder` cannot be written.
+
+    UsageError if `figures` is not a folder, or contains a folder with the ending of a kind: the names of the figures
+    are known only when the report is. ResourceError if it is not writable.
+    """
+    check_output_folder(folder / FOLDER, "--figures")
+    for kind in dict.fromkeys(kinds):
+        check_kinds("file", sorted((folder / FOLDER).glob(f"*.{kind}")), "a report with figures", "--figures: ")
 
 
 def drawings(document: ReportDocument) -> Iterator[tuple[str, str]]:

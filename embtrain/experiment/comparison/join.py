@@ -22,17 +22,24 @@ from embtrain.experiment.comparison.workers import FAILURE
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
+from embtrain.report import figure_files
 from embtrain.report.comparison import page
 
 IGNORED_KEYS = ("corpus", "train.seed", "train.threads")  # not part of the kind; the text is compared by its hash
 PARENT = "train.parent"  # of another seed it is another run: the kind is whether there is one
 
 
-def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
-          ) -> Path:
-    """Write the report of a run, of a comparison, or of several joined; returns its path."""
+def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None,
+          figures: Sequence[str] = ()) -> Path:
+    """Write the report of a run, of a comparison, or of several joined; returns its path.
+
+    figures: kinds of figures that the caller will write next to it, which must be possible.
+    """
     flags = [flag for flag, value in (("--out", out), ("--baseline", baseline), ("--metric", metric))
              if value is not None]
+    target = folders[0] if len(folders) == 1 and not flags else out      # None: a new folder
+    if figures and target is not None:
+        figure_files.check_places(target, figures)
     if len(folders) == 1 and not (folders[0] / FILE).is_file():
         if flags:
             raise UsageError(f"{flags[0]}: applies to several runs, but {folders[0]} is one; remove it")

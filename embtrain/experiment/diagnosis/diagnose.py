@@ -16,7 +16,7 @@ import torch
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import read_json
-from embtrain.common.output_paths import check_output_folder
+from embtrain.common.output_paths import check_kinds, check_output_folder
 from embtrain.common.progress import Progress
 from embtrain.common.types import ModelView, Query
 from embtrain.evaluate.words import hubness
@@ -99,6 +99,7 @@ def check_output(run: Path, out: Path | None) -> None:
     present = next((name for name in FILES if (folder / name).exists()), None)
     if present is not None and not _is_diagnosis(folder / FILES[0]):
         raise UsageError(f"--out: {folder} contains {present}, which belongs to no diagnosis; choose another folder")
+    check_kinds("file", (folder / name for name in FILES), "a diagnosis", "--out: ", ", or choose another folder")
 
 
 def _is_diagnosis(path: Path) -> bool:

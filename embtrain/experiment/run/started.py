@@ -14,7 +14,7 @@ from embtrain.common import files
 from embtrain.common.config import flatten, read_yaml
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import as_argument, check_exists, read_json, resume_command
-from embtrain.common.output_paths import RUN_FILES, check_output_folder, is_run_folder
+from embtrain.common.output_paths import RUN_FILES, RUN_FOLDERS, check_kinds, check_output_folder, is_run_folder
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings, contradiction
 from embtrain.experiment.tasks import base as tasks
@@ -156,10 +156,13 @@ def restore_engine(folder: Path, settings: Settings) -> Settings:
 def settings_to_resume(folder: Path) -> Settings:
     """Read the settings of a run that will be resumed, with the engine of its checkpoint.
 
-    Raises what `from_run` and `restore_engine` raise, and UsageError, with its place in config.yaml, for a setting that
-    cannot work any more, for example a benchmark whose file is gone.
+    Raises what `from_run` and `restore_engine` raise; UsageError for a folder in the place of a file that the run
+    writes; and UsageError, with its place in config.yaml, for a setting that cannot work any more, for example a
+    benchmark whose file is gone.
     """
     settings = run_settings.from_run(folder)
+    check_kinds("file", (folder / name for name in RUN_FILES if name not in RUN_FOLDERS), "a run")
+    check_kinds("folder", (folder / name for name in RUN_FOLDERS), "a run")
     if has_trained(folder):
         settings = restore_engine(folder, settings)
     try:

@@ -824,7 +824,7 @@ def test_runs_are_not_joined_into_the_path_of_a_file(finished: Comparison, tmp_p
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").write_text("mine")
     monkeypatch.setattr(join, "_runs", lambda folders: pytest.fail("work was done"))
-    with pytest.raises(UsageError, match=r"^--out: .*out is not a folder; choose another$"):
+    with pytest.raises(UsageError, match=r"^--out: .*out: is not a folder; choose another$"):
         join.join([finished.folder], tmp_path / "out")
 
 

@@ -521,13 +521,32 @@ def test_the_paper_of_the_user_is_not_replaced(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "paper.yaml").read_text() == reproduce.papers.path("nce_note_k").read_text()
 
 
-def test_figures_are_not_written_into_a_file(whole: Comparison, tmp_path: Path) -> None:
-    run = tmp_path / "run"
+@pytest.mark.parametrize("name", ["figures", "figures/curves-training-loss.svg"])
+def test_figures_that_cannot_be_written_are_refused_before_the_report(whole: Comparison, tmp_path: Path, name: str
+                                                                      ) -> None:
+    """A folder in the place of a figure was a lack of machine resources, after the report and other figures."""
+    run, copy, joined = tmp_path / "run", tmp_path / "copy", tmp_path / "joined"
     shutil.copytree(whole.folder / "cells" / "sgns-seed1", run)
-    (run / "figures").write_text("mine")
-    with pytest.raises(UsageError, match=r"^--figures: .*figures is not a folder; choose another$"):
-        figure_files.write(run, ["svg"])
-    assert (run / "figures").read_text() == "mine"
+    shutil.copytree(whole.folder, copy)
+    runs = [whole.folder / "cells" / label for label in ("sgns-seed1", "nce-seed1")]
+    if name == "figures":
+        message = r"is not a folder; choose another"
+    else:
+        message = r"is not a file, and a report with figures needs a file there; move it"
+    for folder, inputs, out in ((run, [run], None), (copy, [copy], None), (joined, runs, joined)):
+        if name == "figures":
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text("mine")
+        else:
+            (folder / name).mkdir(parents=True)
+        before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+        line = rf"^--figures: {folder / name}: {message}$"
+        with pytest.raises(UsageError, match=line):
+            join.write(inputs, out, figures=["svg"])
+        if folder != joined:
+            with pytest.raises(UsageError, match=line):
+                figure_files.write(folder, ["svg"])
+        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
 # -- damaged files ----------------------------------------------------------------------------------------------------

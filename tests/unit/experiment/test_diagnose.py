@@ -313,10 +313,23 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(run: Path, t
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my.txt").write_text("mine")
     monkeypatch.setattr(diagnosing, "_open_run", lambda *_: pytest.fail("worked first"))
-    with pytest.raises(UsageError, match=r"^--out: \S*my\.txt: \S*my\.txt is not a folder; choose another$"):
+    with pytest.raises(UsageError, match=r"^--out: \S*my\.txt: is not a folder; choose another$"):
         diagnosing.diagnose(run, [], [5], out=tmp_path / "my.txt")
     with pytest.raises(DataError, match="is not a run"):
         diagnosing.diagnose(tmp_path / "my.txt", [], [5])
+
+
+@pytest.mark.parametrize("name", diagnosing.FILES)
+def test_a_folder_in_the_place_of_a_file_is_refused_before_any_work(run: Path, tmp_path: Path, name: str,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    diagnosing.diagnose(run, [], [5], out=tmp_path)
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(diagnosing, "_open_run", lambda *_: pytest.fail("worked first"))
+    message = "belongs to no diagnosis" if name == "diagnosis.json" else \
+        rf"^--out: {tmp_path / name}: is not a file, and a diagnosis needs a file there; move it, or choose another f"
+    with pytest.raises(UsageError, match=message):
+        diagnosing.diagnose(run, [], [5], out=tmp_path)
 
 
 def test_an_unfinished_run_gives_a_warning(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

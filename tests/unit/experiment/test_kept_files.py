@@ -55,7 +55,7 @@ def test_a_continued_run_keeps_its_strategy(run: experiment.Run) -> None:
 def test_a_loop_of_links_is_refused(tmp_path: Path, run: experiment.Run) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    with pytest.raises(UsageError, match=r"^--out: .*/a: .* is not a folder; choose another$"):
+    with pytest.raises(UsageError, match=r"^--out: .*/a: is not a folder; choose another$"):
         experiment.fit(experiment.resolve(corpus=run.settings.corpus, sets=SETS), tmp_path / "a")
 
 

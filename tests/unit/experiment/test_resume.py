@@ -255,6 +255,17 @@ def test_a_changed_configuration_is_refused(stopped: tuple[Path, Path], old: str
         experiment.resume(stopped[0])
 
 
+@pytest.mark.parametrize(("name", "kind"), [("report.html", "file"), ("scores.json", "file"), ("best", "folder")])
+def test_a_folder_in_the_place_of_a_file_is_refused_before_training(
+        stopped: tuple[Path, Path], name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error was a lack of machine resources, after the run was trained and scored."""
+    run, place = stopped[0], stopped[0] / name
+    place.mkdir() if kind == "file" else place.write_text("mine")
+    monkeypatch.setattr(components, "build", lambda *_, **__: pytest.fail("worked first"))
+    with pytest.raises(UsageError, match=rf"^{place}: is not a {kind}, and a run needs a {kind} there; move it$"):
+        experiment.resume(run)
+
+
 def test_epochs_can_be_added(stopped: tuple[Path, Path]) -> None:
     edit(stopped[0] / "config.yaml", "epochs: 3", "epochs: 5")
     experiment.resume(stopped[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from embtrain.common import terminal
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json
-from embtrain.common.output_paths import check_output_folder
+from embtrain.common.output_paths import check_kinds, check_output_folder
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
 from embtrain.experiment.comparison import outcome, tuning
 from embtrain.experiment.comparison.grid import FILE, FLAGS, Grid, read_stored
@@ -56,12 +56,12 @@ def check_folder_of_report(folder: Path) -> None:
     if foreign is not None and not _has_results(folder):
         raise UsageError(f"--out: {folder} contains {foreign}, which belongs to no report of several runs; choose "
                          "another folder")
-    _check_kinds("file", (folder / name for name in REPORT_FILES), "a report", "--out: ", _OTHER_FOLDER)
+    check_kinds("file", (folder / name for name in REPORT_FILES), "a report", "--out: ", _OTHER_FOLDER)
 
 
 def check_report_of_comparison(folder: Path) -> None:
     """Raise UsageError, before anything is written, if a folder is where the report of a comparison needs a file."""
-    _check_kinds("file", (folder / name for name in REPORT_FILES), "a report")
+    check_kinds("file", (folder / name for name in REPORT_FILES), "a report")
 
 
 def check_report_of_run(folder: Path) -> None:
@@ -73,14 +73,7 @@ def check_report_of_run(folder: Path) -> None:
     if foreign is not None and not (folder / "identity.json").is_file():
         raise DataError(f"{folder / foreign}: belongs to no run, because the folder has no identity.json; move the "
                         "file, or give a run folder")
-    _check_kinds("file", (folder / name for name in run_page.FILES), "a report")
-
-
-def _check_kinds(kind: str, paths: Iterable[Path], user: str, flag: str = "", remedy: str = "") -> None:
-    """Raise UsageError if one of the paths is a folder, or something else, where `user` needs a `kind`."""
-    for path in paths:
-        if path.is_dir() if kind == "file" else os.path.lexists(path) and not path.is_dir():
-            raise UsageError(f"{flag}{path}: is not a {kind}, and {user} needs a {kind} there; move it{remedy}")
+    check_kinds("file", (folder / name for name in run_page.FILES), "a report")
 
 
 def _has_results(folder: Path) -> bool:
@@ -125,7 +118,7 @@ def check_places(folder: Path, grid: Grid, cells: Sequence[Cell]) -> None:
     files = [*(cell.failure for cell in cells), *(run.with_name(f"{run.name}{FAILURE}") for run in trials),
              *(folder / name for name in (*REPORT_FILES, tuning.FILE))]
     for kind, paths in (("folder", places), ("file", files)):
-        _check_kinds(kind, paths, "a comparison", "--out: ", _OTHER_FOLDER)
+        check_kinds(kind, paths, "a comparison", "--out: ", _OTHER_FOLDER)
 
 
 def left_out(folder: Path, grid: Grid, names: Sequence[str]) -> str:
