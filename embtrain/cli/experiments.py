@@ -12,7 +12,7 @@ from embtrain.cli import options
 from embtrain.cli.options import names
 from embtrain.common import machine
 from embtrain.common.errors import UsageError
-from embtrain.common.terminal import plain
+from embtrain.common.terminal import format_count, plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -165,7 +165,7 @@ def report(
     figure_files.check(kinds := names(figures, "--figures") or [])
     page = join.write(runs, out, baseline, metric, kinds)
     written = figure_files.write(page.parent, kinds) if kinds else []
-    lines = [str(page), *([f"{page.parent / figure_files.FOLDER}: {len(written)} files"] if kinds else [])]
+    lines = [str(page)] + [f"{page.parent / figure_files.FOLDER}: {format_count(len(written), 'file')}"] * bool(kinds)
     options.emit({"report": str(page), "figures": list(map(str, written))}, as_json,
                  lambda: "\n".join(map(plain, lines)))
 

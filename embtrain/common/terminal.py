@@ -40,6 +40,11 @@ def shortened(line: str) -> str:
     return line if cut <= 0 else f"{line[:MAX_LINE // 2]} [{cut:,} characters left out] {line[-MAX_LINE // 2:]}"
 
 
+def format_count(n: float, noun: str) -> str:
+    """Return a number of things: `1 epoch`, `2,000 epochs`. The noun has the plural in s."""
+    return f"{n:,.0f} {noun}{'' if n == 1 else 's'}"
+
+
 def json_escaped(text: str) -> str:
     """Return JSON text with unsafe characters as \\uXXXX; json.dumps escapes only those below 32."""
     return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)

@@ -146,8 +146,8 @@ def spent(cells: Sequence[Cell]) -> float:
 
 def _leave_out(waiting: deque[Cell], budget: float) -> None:
     """Record for each cell that it was not started, and why."""
-    terminal.note(f"{budget:,.0f} CPU seconds are used up: {len(waiting)} runs are skipped; repeat the command with a "
-                  "larger limit to run them")
+    terminal.note(f"{budget:,.0f} CPU seconds are used up: {terminal.format_count(len(waiting), 'run')} "
+                  f"{'is' if len(waiting) == 1 else 'are'} skipped; repeat the command with a larger limit")
     while waiting:
         waiting.popleft().fail(f"not started: the {budget:,.0f} CPU seconds for all runs were used up", None)
 

@@ -23,6 +23,7 @@ from embtrain.common import shipped
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.output_paths import check_output_file, check_output_folder
+from embtrain.common.terminal import format_count
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.corpus import TextConfig
 from embtrain.data.vectors import folders, search_index, subword_table, vectors
@@ -198,7 +199,7 @@ def _card(run: Run) -> str:
         f"# {md.words(run.folder.resolve().name)}", "",
         f"{len(table):,} vectors of {table.dim} dimensions, trained by embtrain {embtrain.__version__}: model "
         f"{md.code(s.model.name)}, strategy {md.code(s.strategy)} (source {md.code(s.negatives.source)}, loss "
-        f"{md.code(s.loss.name)}), seed {s.train.seed}, {s.train.epochs} epochs.", "",
+        f"{md.code(s.loss.name)}), seed {s.train.seed}, {format_count(s.train.epochs, 'epoch')}.", "",
         "## Data", "", *_data(run), "",
         "## Scores", "",
         "Intervals are over the n items of a benchmark (pairs, questions or examples), not over seeds.", "",

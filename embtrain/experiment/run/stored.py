@@ -19,6 +19,7 @@ import torch
 from embtrain.common import shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import resume_command
+from embtrain.common.terminal import format_count
 from embtrain.common.types import ProblemSpec
 from embtrain.data.storage import stored_corpus
 from embtrain.data.text.vocabulary import Vocabulary
@@ -156,7 +157,7 @@ def restore(folder: Path, settings: Settings, parts: Components) -> str:
         return ""
     if step == 0:
         raise no_vectors(folder)
-    unfinished = f"not finished: {epoch} of {settings.train.epochs} epochs, step {step:,}"
+    unfinished = f"not finished: {epoch} of {format_count(settings.train.epochs, 'epoch')}, step {step:,}"
     _log.warning("%s: %s", folder, unfinished)
     return unfinished
 

@@ -13,6 +13,7 @@ import torch
 from embtrain.common import files
 from embtrain.common.errors import DataError
 from embtrain.common.progress import print_line
+from embtrain.common.terminal import format_count
 from embtrain.common.types import Score
 from embtrain.experiment.run import provenance, settings as run_settings, stored
 from embtrain.experiment.run.components import Components
@@ -167,8 +168,8 @@ def continue_parent(folder: Path, settings: Settings, parts: Components, trainer
         "texts": [*texts, text], "words": len(row), "new_words": n_new,
         "lr": train.lr, "min_lr": train.min_lr, "epochs": train.epochs, "starts_again": notes})
     print_line(f"continue: {parent}: {len(row):,} words, of which {n_new:,} are new; counts are those of both texts")
-    print_line(f"continue: learning rate {train.lr:g}, falling to {min(train.lr, train.min_lr):g} in {train.epochs:,} "
-               "epochs")
+    print_line(f"continue: learning rate {train.lr:g}, falling to {min(train.lr, train.min_lr):g} in "
+               f"{format_count(train.epochs, 'epoch')}")
     for note in notes:
         print_line(f"continue: {note}")
 

@@ -215,7 +215,8 @@ def _failed(results: Results) -> list[Block]:
     notes: list[Block] = [Paragraph(_sentence(note), "note") for note in results.notes
                           if not any(note.startswith(f"{c.name}:") for c in failed)]
     if not failed:
-        return [Paragraph(f"None: all {len(results.cells)} runs finished."), *notes] if notes else []
+        n = len(results.cells)
+        return [Paragraph(f"None: {'the only run' if n == 1 else f'all {n} runs'} finished."), *notes] if notes else []
     rows = [[c.name, str(c.seed), c.status if c.code is None else f"{c.status}, code {c.code}",
              c.error or "no error was recorded; repeat the command to resume"] for c in failed]
     intro = f"{len(failed)} of {len(results.cells)} runs have no scores and are not in the tables above."

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.files import write_text
+from embtrain.common.terminal import format_count
 from embtrain.evaluate.words.hubness import Hubness
 from embtrain.report.charts import strategies as panels
 from embtrain.report.charts.seed_bands import SeedBand, pareto_front
@@ -153,10 +154,10 @@ def document(diagnosis: Diagnosis) -> ReportDocument:
                      *_growth_section(diagnosis),
                      ReportSection("theorems", "Theorems 1 and 2", [_plain(diagnosis, THEOREMS), *_bounds(diagnosis)]),
                      ReportSection("meant", "Definitions", [Items([*DEFINITIONS, *notes])])]
-    counts = [f"{diagnosis.queries:,} queries of {diagnosis.part}",
+    counts = [f"{diagnosis.queries:,} {'query' if diagnosis.queries == 1 else 'queries'} of {diagnosis.part}",
               f"{diagnosis.draws:,} draws each"] if diagnosis.lines else []
     about = " · ".join([diagnosis.model, f"on {diagnosis.corpus}", f"{diagnosis.candidates:,} candidates", *counts,
-                        f"{diagnosis.threads} thread{'s' * (diagnosis.threads != 1)}", diagnosis.run])
+                        f"{format_count(diagnosis.threads, 'thread')}", diagnosis.run])
     title = "Negative samplers compared with the softmax" if diagnosis.lines else "The output table"
     return ReportDocument(title, about, _verdict(diagnosis), sections,
                     "Written by embtrain from the vectors and held-out data of this run. Times were measured on this "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from embtrain.common.terminal import format_count
 from embtrain.common.types import Score
 from embtrain.evaluate.heldout import DESCRIPTIONS
 from embtrain.report.charts.curves import MAIN, metric
@@ -58,8 +59,8 @@ def _length(run: RunRecord) -> str:
         return "no step was logged"
     lengths = [_epochs(reached["epoch"], epochs)] if "epoch" in reached and isinstance(epochs, int) else []
     lengths += [STOPPED_EARLY] if _is_stopped_early(run.scores or []) else []
-    lengths += [f"{reached['step']:,.0f} steps"]
-    lengths += [f"{reached['examples']:,.0f} examples"] if "examples" in reached else []
+    lengths += [format_count(reached["step"], "step")]
+    lengths += [format_count(reached["examples"], "example")] if "examples" in reached else []
     wall, cpu = reached.get("seconds"), reached.get("cpu_seconds")
     time = f" in {duration(wall)}" if wall is not None else ""
     return ", ".join(lengths) + time + (f" ({duration(cpu)} of CPU)" if cpu is not None else "")
@@ -71,7 +72,7 @@ def _is_stopped_early(scores: list[Score]) -> bool:
 
 def _epochs(done: float, planned: int) -> str:
     """Lines count complete epochs: fewer than planned if the run was interrupted or stopped early."""
-    return f"{planned:,} epochs" if done >= planned else f"{done:,.0f} whole epoch{'s' * (done != 1)} of {planned:,}"
+    return format_count(planned, "epoch") if done >= planned else f"{format_count(done, 'whole epoch')} of {planned:,}"
 
 
 def _main_scores(scores: list[Score] | None) -> str:

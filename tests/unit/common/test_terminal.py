@@ -53,6 +53,11 @@ def test_all_other_characters_stay(text: str) -> None:
     assert terminal.plain(text) == text
 
 
+@pytest.mark.parametrize(("n", "text"), [(0, "0 epochs"), (1, "1 epoch"), (1.0, "1 epoch"), (2000, "2,000 epochs")])
+def test_one_thing_is_counted_in_the_singular(n: float, text: str) -> None:
+    assert terminal.format_count(n, "epoch") == text
+
+
 @pytest.mark.parametrize(("columns", "width"), [(80, 80), (100, 100), (20, 60), (500, 120)])
 def test_lines_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -192,7 +197,7 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
         card = export._card(run)
     lines = card.split("\n")
     assert lines[0] == r"# x\`\<b\>\|\\u202e"
-    assert "model ``x`<b>|\\u202e``, strategy ``x`<b>|\\u202e``" in lines[2]
+    assert "model ``x`<b>|\\u202e``, strategy ``x`<b>|\\u202e``" in lines[2] and lines[2].endswith("seed 1, 1 epoch.")
     assert r"| x\`\<b\>\|\\u202e | x\`\<b\>\|\\u202e | 1.000 |  | 3 |" in lines
     assert lines.count("````yaml") == 1 and "\u202e" not in card
 

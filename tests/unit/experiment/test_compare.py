@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -587,6 +588,13 @@ def test_progress_follows_cpu_seconds_if_they_end_before_the_blocks(
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter([cell], 1, 100).print_status([cell])
     assert capsys.readouterr().err == f"comparing: 0 of 1 runs done; running: {cell.name} ({report}\n"
+
+
+@pytest.mark.parametrize(("n", "text"), [(1, "1 run is skipped"), (3, "3 runs are skipped")])
+def test_runs_without_cpu_seconds_left_are_counted(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                   n: int, text: str) -> None:
+    workers._leave_out(deque(compare.plan(grid(place), tmp_path)[1][:n]), 60.0)
+    assert text in capsys.readouterr().err
 
 
 def test_runs_that_evaluate_a_cell_count_in_spent_and_remaining_time(

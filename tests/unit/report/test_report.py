@@ -304,6 +304,13 @@ def test_an_interrupted_run_has_a_note(tmp_path: Path) -> None:
     assert "1 whole epoch of 3, 30 steps" in page.words
 
 
+def test_a_run_of_one_step_is_counted_in_the_singular(tmp_path: Path) -> None:
+    config = "model: {name: skipgram}\ntrain: {epochs: 1}\n"
+    line = json.dumps({"step": 1, "epoch": 1, "examples": 1}) + "\n"
+    page = page_of(run_folder(tmp_path / "run", metrics=line, config=config, scores=None))
+    assert ": 1 epoch, 1 step, 1 example." in page.words
+
+
 @pytest.mark.parametrize(("argv", "command"), [
     (["/a/b/embtrain", "fit", "--set", "a=b c"], "embtrain fit --set 'a=b c'"),
     (["/a/embtrain/__main__.py", "fit"], "embtrain fit"), (["fit", "--seed", "3"], "embtrain fit --seed 3"),
