@@ -220,6 +220,41 @@ def test_a_run_inside_it_on_another_disk_gets_the_paths_of_the_published_run(tmp
     assert (cell.folder / "nmt" / "config.yaml").read_text() == f"file: {cell.folder}/vectors.safetensors"
 
 
+def test_links_and_settings_at_any_depth_get_the_paths_of_the_published_run(tmp_path: Path, cell: Cell) -> None:
+    """Links in a linked run, and settings below the first level, kept the path of the folder that was renamed."""
+    first, disk, second_disk = holder(tmp_path, cell, 1), tmp_path / "disk", tmp_path / "second"
+    run_folder(first.folder)
+    for inner in (disk, second_disk, first.folder / "part" / "deep"):
+        inner.mkdir(parents=True)
+        (inner / "config.yaml").write_text(f"file: {first.folder}/metrics.jsonl")
+        (inner / "v").symlink_to(first.folder / "metrics.jsonl")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "v").symlink_to(first.folder / "metrics.jsonl")
+    links = {first.folder / "nmt": disk, disk / "own": Path("config.yaml"), disk / "more": second_disk,
+             second_disk / "back": disk, disk / "all": tmp_path, disk / "data": data}
+    for link, target in links.items():
+        link.symlink_to(target)
+    handover.publish(cell, first)
+    for inner in (cell.folder / "nmt", cell.folder / "nmt" / "more", cell.folder / "part" / "deep"):
+        assert (inner / "config.yaml").read_text() == f"file: {cell.folder}/metrics.jsonl"
+        assert (inner / "v").resolve() == cell.folder / "metrics.jsonl"
+    assert (disk / "own").readlink() == Path("config.yaml") and (second_disk / "back").readlink() == disk
+    assert (data / "v").readlink() == first.folder / "metrics.jsonl"       # belongs to no run inside this one
+
+
+def test_a_copy_does_not_change_the_run_that_its_links_lead_to(tmp_path: Path, cell: Cell) -> None:
+    first = holder(tmp_path, cell, 1)
+    settings = f"file: {first.folder}/vectors.safetensors"
+    (run_folder(first.folder) / "config.yaml").write_text(settings)
+    (first.folder / "self").symlink_to(first.folder)
+    inside = handover.in_work(tmp_path / "runs", cell, 2).folder
+    inside.parent.mkdir()
+    handover._copy(first.folder, inside.parent / "part")
+    handover._relocate(inside.parent / "part", (first.folder, cell.folder), inside)
+    assert (first.folder / "config.yaml").read_text() == settings
+
+
 def test_a_late_write_of_the_old_holder_does_not_reach_the_new_one(tmp_path: Path, cell: Cell) -> None:
     """It was suspended between a check of its lease and a write to an open file."""
     first = holder(tmp_path, cell, 1)

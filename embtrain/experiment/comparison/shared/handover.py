@@ -16,7 +16,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,29 +120,63 @@ def _relocate(folder: Path, old: Sequence[Path], new: Path) -> None:
 
     folder: of the run, which will be renamed to `new`. old: where it was; the links mean what they meant in the first.
     """
-    for path in folder.glob("*/config.yaml"):
-        if path.parent.is_symlink() and _contains(path.parent.resolve(), path.parent):      # no run inside this one
-            continue
-        text = before = path.read_text(encoding="utf-8")
-        for old_path in old:
-            text = text.replace(str(old_path), str(new))
-        if text != before:
-            write_text(path, text)
-    for parent, folders, files in os.walk(folder):
-        for link in filter(Path.is_symlink, (Path(parent) / name for name in (*folders, *files))):
-            _redirect(link, link.relative_to(folder), old[0])
+    is_copy = folder not in old     # links of a copy to other folders lead to files of another holder
+    for inner in _folders(folder, follow_links=not is_copy):
+        path = inner / "config.yaml"
+        if inner != folder and path.is_file():
+            text = before = path.read_text(encoding="utf-8")
+            for old_path in old:
+                text = text.replace(str(old_path), str(new))
+            if text != before:
+                write_text(path, text)
+        for link in filter(Path.is_symlink, _entries(inner)):
+            _redirect(link, folder, old[0], new)
 
 
-def _redirect(link: Path, name: Path, old: Path) -> None:
-    """Let a link of a run, which was `name` in the folder `old`, point to its target from any folder of the run.
+def _folders(folder: Path, follow_links: bool) -> Iterator[Path]:
+    """Yield a folder and all folders in it, each once; with `follow_links` also the runs that its links lead to.
 
-    A target inside the run gets a relative path, any other one an absolute path.
+    A link to a folder above itself leads to no run inside this one. Other links are not followed: they can lead to
+    any amount of other data.
     """
-    text, run = os.readlink(link), os.path.realpath(old)
-    target = os.path.realpath((old / name).parent / text)
+    seen, waiting = set[Path](), [folder]
+    while waiting:
+        inner = waiting.pop()
+        if (place := inner.resolve()) in seen:
+            continue
+        seen.add(place)
+        yield inner
+        for path in _entries(inner):
+            if path.is_symlink():
+                is_inside = follow_links and os.path.isfile(path / "config.yaml") and \
+                    not _contains(path.resolve(), path)
+            else:
+                is_inside = path.is_dir()
+            if is_inside:
+                waiting.append(path)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """The paths in a folder; none if it cannot be read, because a run writes to none of those."""
+    with contextlib.suppress(OSError):
+        return list(folder.iterdir())
+    return []
+
+
+def _redirect(link: Path, folder: Path, old: Path, new: Path) -> None:
+    """Let a link of a run, which was in the folder `old`, point to its target from any folder of the run.
+
+    A target inside the run gets a relative path, any other one an absolute path. A link that is outside, in a run that
+    a link leads to, stays there, and only a target inside the run gets another path.
+    """
+    text, run, here = os.readlink(link), os.path.realpath(old), os.path.realpath(link.parent)
+    name = Path(os.path.relpath(here, os.path.realpath(folder)))
+    moves = ".." not in name.parts
+    target = os.path.realpath(os.path.join(old / name if moves else here, text))
     if Path(target).is_relative_to(run):
-        target = os.path.relpath(os.path.relpath(target, run), name.parent)
-    elif os.path.isabs(text):
+        inside = os.path.relpath(target, run)
+        target = os.path.relpath(inside, name) if moves else os.path.abspath(new / inside)
+    elif os.path.isabs(text) or not moves:
         return
     if target != text:
         link.unlink()
