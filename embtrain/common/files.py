@@ -105,12 +105,17 @@ def create_once(path: Path, create: Callable[[Path], object]) -> Path:
 
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, message: str, operation: int = fcntl.LOCK_EX) -> Iterator[None]:
-    """Lock a folder, created if missing, during the block. Raises UsageError(message) if locked, or ResourceError."""
-    handle = open_folder(folder)
+def lock_folder(folder: Path, message: str, operation: int = fcntl.LOCK_EX, wait: float = 0.0) -> Iterator[None]:
+    """Lock a folder, created if missing, during the block. Raises UsageError(message) if locked, or ResourceError.
+
+    wait: seconds to wait for the lock of another process.
+    """
+    handle, until = open_folder(folder), time.monotonic() + wait
     try:
-        if not try_lock(handle, operation):
-            raise UsageError(message)
+        while not try_lock(handle, operation):
+            if time.monotonic() >= until:
+                raise UsageError(message)
+            time.sleep(0.01)
         yield
     finally:
         os.close(handle)

@@ -23,7 +23,7 @@ from typing import Any
 from embtrain.common import progress, shipped, terminal
 from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError, ResourceError, UsageError
-from embtrain.common.files import read_json, write_json
+from embtrain.common.files import lock_folder, read_json, write_json
 from embtrain.evaluate.comparison.results import ChosenSettings
 from embtrain.evaluate.heldout import higher_better
 from embtrain.experiment.comparison import outcome
@@ -37,6 +37,7 @@ from embtrain.report.format import number
 SEED = 0            # of the trials' runs and of the suggestions; seeds of a comparison start at 1
 RANDOM_TRIALS = 5          # trials before TPE starts to model the results
 FILE = "search.json"
+MAX_WAIT = 60.0     # seconds for a joined process that stores a trial
 
 
 def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
@@ -232,11 +233,13 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
 
 def _store(folder: Path, tree: Mapping[str, Any]) -> None:
     """Write search.json. The trials of a strategy that a joined process stored first replace those in `tree`."""
-    stored: Trials = read(folder).get("trials", {})
-    for label, trials in tree["trials"].items():
-        tree["trials"][label] = max(stored.get(label, []), trials, key=len)
-    if (merged := stored | tree["trials"]) != stored:
-        write_json(folder / FILE, {**tree, "trials": merged})
+    message = f"{folder / FILE}: another process writes it; stop that process, and repeat the command"
+    with lock_folder(folder / "search", message, wait=MAX_WAIT):     # else one writes what it read before the other
+        stored: Trials = read(folder).get("trials", {})
+        for label, trials in tree["trials"].items():
+            tree["trials"][label] = max(stored.get(label, []), trials, key=len)
+        if (merged := stored | tree["trials"]) != stored:
+            write_json(folder / FILE, {**tree, "trials": merged})
 
 
 def _print_trial(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: bool) -> None:
@@ -293,7 +296,4 @@ def _distribution(search_range: Range) -> Any:
 def _report_value(study: Any, trial: Any, value: float | None) -> None:
     from optuna.trial import TrialState
 
-    if value is None:
-        study.tell(trial, state=TrialState.FAIL)
-    else:
-        study.tell(trial, value)
+    study.tell(trial, value, TrialState.FAIL if value is None else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,27 @@ def test_the_result_of_a_trial_that_a_joined_process_stored_first_remains(
     tuning.search(tmp_path, planned, cells[0].settings, find(cells[0].settings), lambda *_: cells[0], run_joined)
     assert {label: stored[:1] for label, stored in trials(tmp_path).items()} == first
     assert reported == [*(done[0]["value"] for done in first.values()), -5.0, -5.0]
+
+
+def test_a_trial_is_not_lost_if_two_joined_processes_store_at_once(
+        finished: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one wrote what it had read before the first one wrote."""
+    tree = json.loads((finished.folder / "search.json").read_text())
+    first = {label: done[:1] for label, done in tree["trials"].items()}
+    other = threading.Thread(target=tuning._store, args=(tmp_path, tree))
+    read = tuning.read
+
+    def read_slowly(folder: Path) -> dict[str, Any]:
+        stored = read(folder)
+        if threading.current_thread() is not other:
+            other.start()
+            other.join(0.3)
+        return stored
+
+    monkeypatch.setattr(tuning, "read", read_slowly)
+    tuning._store(tmp_path, {**tree, "trials": first})
+    other.join()
+    assert trials(tmp_path) == tree["trials"]
 
 
 def test_a_failed_trial_counts_and_is_not_chosen(
