@@ -74,7 +74,7 @@ def compare(
     The report contains which is better, with what certainty and at what cost.
     """
     with machine.paused_collector():
-        from embtrain.experiment.comparison import compare as comparing, failures, search_space
+        from embtrain.experiment.comparison import compare as comparing, failures
 
     options.configure_output(quiet)
     loss_names = None if losses is None else \
@@ -83,7 +83,7 @@ def compare(
     grid = {"strategies": names(negatives, "--negatives"), "losses": loss_names, "models": names(model, "--model"),
             "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
             "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None,
-            "search": None if search is None else search_space.expand_files(search), "trials": trials}
+            "search": search, "trials": trials}
     done = comparing.compare(comparing.read_grid(grid, config, out), out, parallel, threads,
                              **options.sharing(join, retry_failed, lease_seconds))
     options.emit({"folder": str(done.folder), **done.results}, as_json,

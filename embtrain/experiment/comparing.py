@@ -12,7 +12,6 @@ from embtrain.common.errors import UsageError
 from embtrain.experiment.api import Sets, corpus_argument, folder_argument, sets_argument
 from embtrain.experiment.comparison import compare as comparing
 from embtrain.experiment.comparison.compare import Comparison
-from embtrain.experiment.comparison.search_space import expand_files
 from embtrain.experiment.comparison.shared.sharing import ALONE, STALE_AFTER, Sharing
 from embtrain.train.state.signals import protect_caller
 
@@ -67,8 +66,8 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
             "seeds": seeds if seeds is None or isinstance(seeds, int) else list(seeds), "baseline": baseline,
             "metric": metric, "benchmarks": _names(benchmarks, "benchmarks"), "cpu_seconds": cpu_seconds,
             "sets": sets_argument(sets) or None,
-            "search": None if search is None else expand_files(
-                [os.fspath(text) for text in ([search] if isinstance(search, str | os.PathLike) else search)]),
+            "search": None if search is None else
+            [os.fspath(text) for text in ([search] if isinstance(search, str | os.PathLike) else search)],
             "trials": trials}
     folder = folder_argument(out)
     sharing = Sharing(lease_seconds, executor is not None, executor) if join or executor is not None else ALONE

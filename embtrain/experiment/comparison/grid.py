@@ -16,7 +16,7 @@ from embtrain.common.config.layers import KeyPath, dotted, printable
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import as_argument, write_text
 from embtrain.evaluate.config import Benchmarks
-from embtrain.experiment.comparison import outcome
+from embtrain.experiment.comparison import outcome, search_space
 
 FILE = "comparison.yaml"  # the grid, in the folder of a comparison
 FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # keys whose flag has another name
@@ -115,8 +115,9 @@ class Grid(Section):  # noqa: PLW1641  never hashed
 def read_grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
     """Read the grid of a YAML file, overridden by `options` (None: not set), over the grid stored in folder `out`.
 
-    The `sets` of the options override those of the YAML file key by key, every other option as a whole. UsageError
-    names the option or the place in the file; DataError: the stored grid is damaged.
+    Files among the ranges of `search` are expanded. The `sets` of the options override those of the YAML file key by
+    key, every other option as a whole. UsageError names the option or the place in the file; DataError: the stored grid
+    is damaged.
     """
     layers = [] if out is None or not (out / FILE).is_file() else [read_stored(out)]
     kept = list[str]()
@@ -131,10 +132,15 @@ def read_grid(options: Mapping[str, Any], config: Path | None = None, out: Path 
         if options.get("sets"):
             keys = {_key(text) for text in options["sets"]}
             kept = [text for text in build(Grid, layers).sets if _key(text) not in keys]
+    ranges = search_space.expand_files(options.get("search") or [])
+    if ranges:
+        options = {**options, "search": [text for text, _ in ranges]}
     layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
                for name, value in options.items() if value is not None]
     grid = build(Grid, layers)
-    return with_origins(grid.model_copy(update={"sets": [*kept, *grid.sets]}), layers)
+    grid = with_origins(grid.model_copy(update={"sets": [*kept, *grid.sets]}), layers)
+    grid._origins.update({("search", text): place for text, place in ranges if place is not None})
+    return grid
 
 
 def _key(text: str) -> str:

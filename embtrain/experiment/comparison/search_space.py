@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -36,43 +36,61 @@ class Range:
         return list(self.among) or [self.low, self.high]
 
 
-def expand_files(texts: Sequence[str]) -> list[str]:
-    """Expand YAML files among the --search options into KEY=RANGE texts: `train.lr: 0.01:0.5:log`."""
-    expanded: list[str] = []
+def expand_files(texts: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Expand YAML files among the --search options into KEY=RANGE texts: `train.lr: 0.01:0.5:log`.
+
+    Each text has FILE:LINE:COLUMN: KEY of its range for errors, or None if it was an option.
+    """
+    expanded: list[tuple[str, str | None]] = []
     for text in texts:
         if text.endswith((".yaml", ".yml")):
-            if not (tree := read_yaml(Path(text)).tree):
+            layer = read_yaml(Path(text))
+            if not layer.tree:
                 raise UsageError(f"--search: {text}: contains no keys; give lines KEY: LOW:HIGH, like "
                                  "train.lr: 0.01:0.5:log")
-            for key, value in tree.items():
-                expanded.append(f"{key}={json.dumps(value) if isinstance(value, list) else value}")
+            for key, value in layer.tree.items():
+                mark = layer.marks.get((key,))
+                expanded.append((f"{key}={json.dumps(value) if isinstance(value, list) else value}",
+                                 f"{layer.name}{':{}:{}'.format(*mark) if mark else ''}: {key}"))
         else:
-            expanded.append(text)
+            expanded.append((text, None))
     return expanded
 
 
-def parse_ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings) -> list[Range]:
+def _places(text: str, flag: str) -> tuple[str, str]:
+    """Names of a range and of its key in errors. flag: the option or the place in a file that set the range."""
+    key, _, value = text.partition("=")
+    if flag.startswith("--"):
+        return f"--search {text}", f"--search {key.strip()}"
+    return (f"{flag}: {value}", flag) if flag.endswith(f": {key}") else (f"{flag}: {text}", f"{flag}: {key.strip()}")
+
+
+def parse_ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings,
+                 flag_of: Callable[[str, str], str] = lambda *_: "--search") -> list[Range]:
     """Parse KEY=LOW:HIGH, KEY=LOW:HIGH:log and KEY=[A, B, ...].
 
-    settings: those of one strategy, whose fields say which keys are integers. UsageError for invalid ranges and for
-    keys that must be equal for all strategies.
+    settings: those of one strategy, whose fields say which keys are integers. flag_of: that of the grid. UsageError for
+    invalid ranges and for keys that must be equal for all strategies.
     """
-    parsed = [_convert(_parse_range(text), text, settings) for text in texts]
+    places = [_places(text, flag_of("search", text)) for text in texts]
+    parsed = [_convert(_parse_range(text, place), place, settings)
+              for text, (place, _) in zip(texts, places, strict=True)]
     for i, item in enumerate(parsed):
+        place = places[i][1]
         section, _, name = item.key.partition(".")
         if not name or (section not in SECTIONS and not (section == "train" and name in TRAIN)):
-            raise UsageError(f"--search {item.key}: strategies must not differ in this key; search those of "
+            raise UsageError(f"{place}: strategies must not differ in this key; search those of "
                              f"{', '.join(SECTIONS)} or train.{', train.'.join(TRAIN)}")
         if item.key in [other.key for other in parsed[:i]]:
-            raise UsageError(f"--search {item.key}: occurs twice; remove one")
+            raise UsageError(f"{place}: occurs twice; remove one")
         if any(text.partition("=")[0].strip() == item.key for text in sets):
-            raise UsageError(f"--search {item.key}: --set gives it a value; remove one of the two")
+            raise UsageError(f"{place}: --set gives it a value; remove one of the two")
     return parsed
 
 
-def _parse_range(text: str) -> Range:
+def _parse_range(text: str, place: str) -> Range:
     key, equals, value = (part.strip() for part in text.partition("="))
-    wrong = UsageError(f"--search {text}: should be KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], like "
+    wrong = UsageError(f"{place}: should be KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], like "
                        "train.lr=0.01:0.5:log")
     if not equals or not key:
         raise wrong
@@ -88,10 +106,10 @@ def _parse_range(text: str) -> Range:
         if any(isinstance(value_of_list, list | dict) for value_of_list in tree):
             raise wrong
         if len(tree) < 2:
-            raise UsageError(f"--search {text}: has fewer than two values; give two or more, or set the key with --set")
+            raise UsageError(f"{place}: has fewer than two values; give two or more, or set the key with --set")
         values = [(isinstance(value_of_list, bool), value_of_list) for value_of_list in tree]    # true equals 1
         if repeated := [pair for i, pair in enumerate(values) if pair in values[:i]]:
-            raise UsageError(f"--search {text}: {repeated[0][1]!r} occurs twice; give each value once")
+            raise UsageError(f"{place}: {repeated[0][1]!r} occurs twice; give each value once")
         return Range(key, among=tuple(tree))
     parts = value.split(":")
     if len(parts) not in (2, 3) or parts[2:] not in ([], ["log"]):
@@ -101,13 +119,13 @@ def _parse_range(text: str) -> Range:
     if any(isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x) for x in (low, high)):
         raise wrong
     if not low < high:
-        raise UsageError(f"--search {text}: {low} is not below {high}; give the lower bound first")
+        raise UsageError(f"{place}: {low} is not below {high}; give the lower bound first")
     if log and low <= 0:
-        raise UsageError(f"--search {text}: {low} has no logarithm; give bounds above 0, or remove :log")
+        raise UsageError(f"{place}: {low} has no logarithm; give bounds above 0, or remove :log")
     return Range(key, low, high, log)
 
 
-def _convert(parsed: Range, text: str, settings: Settings) -> Range:
+def _convert(parsed: Range, place: str, settings: Settings) -> Range:
     """Convert the bounds to the key's type: integers for counts (even for 1:1e2), floats for fractions (even 0:1).
 
     Unknown keys pass; they are reported when the bounds are tried.
@@ -120,5 +138,5 @@ def _convert(parsed: Range, text: str, settings: Settings) -> Range:
     if float in types:
         return replace(parsed, low=float(parsed.low), high=float(parsed.high))
     if int in types and not (float(parsed.low).is_integer() and float(parsed.high).is_integer()):
-        raise UsageError(f"--search {text}: {parsed.key} takes whole numbers; give two whole numbers")
+        raise UsageError(f"{place}: {parsed.key} takes whole numbers; give two whole numbers")
     return replace(parsed, low=int(parsed.low), high=int(parsed.high)) if int in types else parsed

@@ -72,7 +72,8 @@ def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings)
                 f"comparison as well; choose another, for example {task.metric}"]
     if find_spec("optuna") is None:
         return ["--search: optuna is not installed; pip install 'embtrain[search]'"]
-    parse_ranges(grid.search, [*grid.sets, *(text for kind in grid.runs.values() for text in kind.sets)], settings)
+    sets = [*grid.sets, *(text for kind in grid.runs.values() for text in kind.sets)]
+    parse_ranges(grid.search, sets, settings, grid.flag_of)
     reason = task.missing_split_reason(settings, "valid")
     if reason and not trial_benchmarks(metric):
         return [f"--search: trials are scored by {objective(metric, task)[0]}, and {reason}"]
@@ -81,7 +82,7 @@ def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings)
 
 def extreme_sets(grid: Grid, settings: Settings) -> list[dict[str, str]]:
     """Settings KEY=VALUE at the bounds of the ranges, each with the text of its range: if these hold, all do."""
-    ends = {parsed.key: parsed.ends() for parsed in parse_ranges(grid.search, grid.sets, settings)}
+    ends = {parsed.key: parsed.ends() for parsed in parse_ranges(grid.search, grid.sets, settings, grid.flag_of)}
     bounds = [{key: values[min(i, len(values) - 1)] for key, values in ends.items()}
               for i in range(max(map(len, ends.values()), default=0))]
     return [dict(zip(as_sets(used_settings(bound)), grid.search, strict=True)) for bound in bounds]
@@ -198,7 +199,7 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
     was killed, which is no evidence about its settings.
     """
     labels, trials = [label for label, _ in grid.kinds()], grid.trials or 0
-    distributions = {parsed.key: _distribution(parsed) for parsed in parse_ranges(grid.search, grid.sets, settings)}
+    distributions = {x.key: _distribution(x) for x in parse_ranges(grid.search, grid.sets, settings, grid.flag_of)}
     metric, higher = objective(str(grid.metric), task)
     tree = read(folder) or {"search": grid.search, "metric": metric, "higher": higher, "trials": {}}
     trials_by_label: Trials = tree["trials"]

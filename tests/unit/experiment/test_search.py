@@ -17,6 +17,7 @@ from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.evaluate.comparison.results import ChosenSettings
 from embtrain.experiment.comparison import compare, outcome, search_space, tuning, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
+from embtrain.experiment.comparison.grid import read_grid
 from embtrain.experiment.run.settings import resolve
 from embtrain.experiment.tasks.base import find
 from embtrain.report.comparison import page
@@ -465,13 +466,40 @@ def test_without_optuna_one_line_names_the_package_to_install(
 
 def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("train.lr: 0.01:0.5:log\nnegatives.k: [2, 5]\n")
-    texts = search_space.expand_files(["train.batch=16:64", str(tmp_path / "s.yaml")])
+    expanded = search_space.expand_files(["train.batch=16:64", str(tmp_path / "s.yaml")])
+    texts = [text for text, _ in expanded]
+    assert [place for _, place in expanded] == [None, *(f"{tmp_path}/s.yaml:{line}:1: {key}" for line, key in (
+        (1, "train.lr"), (2, "negatives.k")))]
     assert texts == ["train.batch=16:64", "train.lr=0.01:0.5:log", "negatives.k=[2, 5]"]
     settings = resolve("sgns")
     assert search_space.parse_ranges(texts, [], settings) == [
         search_space.Range("train.batch", 16, 64), search_space.Range("train.lr", 0.01, 0.5, True),
         search_space.Range("negatives.k", among=(2, 5))]
     assert [one.is_integer for one in search_space.parse_ranges(texts, [], settings)] == [True, False, False]
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    ("train.lr: 0.1:0.01", r"train\.lr: 0\.1:0\.01: 0\.1 is not below 0\.01; give the lower bound first"),
+    ("train.lr: 0.01", r"train\.lr: 0\.01: should be KEY=LOW:HIGH, "),
+    ("text.window: 1:9", r"text\.window: strategies must not differ in this key; "),
+    ("negatives.k: [2, 2]", r"negatives\.k: \[2, 2\]: 2 occurs twice; give each value once"),
+    ("negatives.k: 1.5:2.5", r"negatives\.k: 1\.5:2\.5: negatives\.k takes whole numbers; "),
+    ("negatives.nosuch: 1:2", r"negatives\.nosuch"),
+])
+def test_an_error_in_a_file_of_ranges_has_its_place(place: Path, tmp_path: Path, line: str, message: str) -> None:
+    """Errors named --search, as if the range had been an option."""
+    file = tmp_path / "s.yaml"
+    file.write_text(f"# ranges\ntrain.batch: 16:64\n{line}\n")
+    whole = read_grid({"search": [str(file), "train.clip=1:2"], "strategies": ["sgns"], "trials": 2,
+                       "corpus": str(place / "text"), "seeds": 2})
+    with pytest.raises(UsageError, match=rf"^{file}:3:1: {message}"):
+        compare.plan(whole, tmp_path / "out")
+    grid_file = tmp_path / "grid.yaml"
+    key, _, value = line.partition(": ")
+    grid_file.write_text(json.dumps({"strategies": ["sgns"], "seeds": 2, "corpus": str(place / "text"), "trials": 2,
+                                     "search": [f"{key}={value}"]}))
+    with pytest.raises(UsageError, match=rf"^{grid_file}:1:[0-9]+: search"):
+        compare.plan(read_grid({}, grid_file), tmp_path / "out")
 
 
 @pytest.mark.parametrize(("text", "whole"), [
