@@ -3,7 +3,7 @@
     vectors, contexts  (V, D) float32, input and output table; missing before build_vocab
     ngrams             (B, D) float32, rows of the n-grams of a FastText
     counts             (V,) int64
-    learned            (bytes,) uint8, the state of the source and of the loss; missing before `train`
+    learned            (bytes,) uint8, the states of the source and of the loss; missing before `train`
     model              (bytes,) uint8, JSON: class, words, arguments of the constructor, attributes; a strategy is a
                        name or the content of its YAML
 """
@@ -48,7 +48,7 @@ class SavedModel:
     vectors: np.ndarray | None      # (V, D) float32
     contexts: np.ndarray | None     # (V, D) float32
     ngrams: np.ndarray | None       # (B, D) float32; None: a Word2Vec
-    learned: dict[str, Any] | None  # state of the source and of the loss; None before `train`
+    learned: dict[str, Any] | None  # states of the source and of the loss; None before `train`
 
 
 def write(path: str | os.PathLike, model: SavedModel) -> None:

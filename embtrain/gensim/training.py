@@ -33,7 +33,7 @@ from embtrain.train.state.position import Position
 from embtrain.train.state.signals import Stop
 
 _log = logging.getLogger("embtrain")
-Learned = dict[str, Any]  # state of the source and of the loss, for the next call
+Learned = dict[str, Any]  # states of the source and of the loss, and settings of the source, for the next call
 Tables = tuple[Sequence[np.ndarray], np.ndarray]  # arrays of the consecutive rows of the input table; output table
 
 
@@ -57,13 +57,15 @@ class Epoch:
         contexts[...] = model.v.detach().cpu().numpy()
 
     def learned(self) -> Learned | None:
-        """Return the state of the source and of the loss: a copy, because further epochs change it.
+        """Return what the next call needs of the source and the loss: a copy, because further epochs change it.
 
         None: the text has no pairs.
         """
         if self.components is None:
             return None
-        state = {"source": self.components.source.state_dict(), "loss": self.components.loss.state_dict()}
+        source = self.components.source
+        state = {"source": source.state_dict(), "settings": source.config.own(),
+                 "loss": self.components.loss.state_dict()}
         return state if self.is_last else copy.deepcopy(state)
 
 
@@ -148,6 +150,8 @@ def _build(settings: Settings, task: WindowsTask, vocabulary: Vocabulary, tables
     try:
         if learned["source"].keys() != parts.source.state_dict().keys():
             raise ValueError("it is that of another source")
+        if learned["source"].keys() != {"random"} and learned["settings"] != parts.source.config.own():
+            raise ValueError("the settings of the source differ")
         parts.source.load_state_dict(learned["source"])
         parts.loss.load_state_dict(learned["loss"])
     except (DataError, LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:

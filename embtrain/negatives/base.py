@@ -56,6 +56,10 @@ class NegativesConfig(Section):
         None, gt=0, description="sum of the weights of a row's negatives, total_weight/k each; null: k")
     replacement: bool = Field(True, description="draw with replacement")
 
+    def own(self) -> dict[str, Any]:
+        """The settings by key that not all sources have: what a source has learned depends on them."""
+        return self.model_dump(mode="json", exclude=set(NegativesConfig.model_fields))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
@@ -127,17 +131,13 @@ class NegativeSource:
     def __init__(self, config: NegativesConfig, problem: ProblemSpec):
         self.config, self.problem, traits = config, problem, self.traits
         if config.share_draws_by not in traits.sharing_modes:
-            raise UsageError(
-                f"{key('share_draws_by')}: {self.name} {traits.sharing_limit}, so {config.share_draws_by!r} is not "
-                f"possible; use {' or '.join(traits.sharing_modes)}"
-            )
+            raise UsageError(f"{key('share_draws_by')}: {self.name} {traits.sharing_limit}, so "
+                             f"{config.share_draws_by!r} is not possible; use {' or '.join(traits.sharing_modes)}")
         if not config.replacement and not traits.supports_without_replacement:
             raise UsageError(f"{key('replacement')}: {self.name} cannot draw without replacement; set it to true")
         if config.total_weight is not None and not (traits.supports_total_weight and config.replacement):
-            raise UsageError(
-                f"{key('total_weight')}: {self.name} with these settings does not draw k negatives with replacement, "
-                f"as one total weight for all rows requires; set {key('total_weight')}: null"
-            )
+            raise UsageError(f"{key('total_weight')}: {self.name} with these settings does not draw k negatives with "
+                             f"replacement, as one total weight for all rows requires; set {key('total_weight')}: null")
         self.random = torch.Generator(device=problem.device).manual_seed(problem.seed)
         self._weight_and_total: dict[int, tuple[Tensor | None, Tensor]] = {}      # by k
 

@@ -39,7 +39,7 @@ from embtrain.nn.rows import (
     without_targets,
 )
 from embtrain.nn.source import StreamCounts, context_sizes_of, fixed_counts, make_loss, samples, spec_of, spec_of_source
-from embtrain.nn.state import VectorFormat, check_fit, check_vectors, from_tensor, load, settings_of, to_tensor
+from embtrain.nn.state import VectorFormat, check_fit, check_vectors, from_tensor, load, to_tensor
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
@@ -283,7 +283,7 @@ class SampledLoss(nn.Module):
     def get_extra_state(self) -> Tensor:
         """State of the source and of the counts as one tensor (n,) uint8. n grows when the source is built."""
         return to_tensor({
-            "negatives": self._spec.source_class.name, "classes": self.num_classes, "settings": settings_of(self._spec),
+            "negatives": self._spec.source_class.name, "classes": self.num_classes, "settings": self._spec.config.own(),
             "contexts": self._spec.context_sizes, "source": self._source_state(), "calls": self._n_calls,
             "vectors": None if self._vectors is None else tuple(self._vectors), "new_seed": self._new_seed,
             "counts": None if self._stream is None else self._stream.state_dict()})

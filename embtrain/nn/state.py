@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativeSource
 from embtrain.nn.arguments import HALF, of_type
 from embtrain.nn.rows import OutputLayer
 from embtrain.nn.source import SourceSpec
@@ -93,11 +93,6 @@ def from_tensor(saved: Tensor) -> dict[str, Any]:
     return state
 
 
-def settings_of(spec: SourceSpec) -> dict[str, Any]:
-    """The settings of a source by key, without those that all sources have and that no state depends on."""
-    return spec.config.model_dump(mode="json", exclude=set(NegativesConfig.model_fields))
-
-
 def check_fit(state: Mapping[str, Any], spec: SourceSpec, num_classes: int, streams_counts: bool) -> None:
     """Raise UsageError if a state was saved by a module with other arguments that it depends on.
 
@@ -117,7 +112,7 @@ def check_fit(state: Mapping[str, Any], spec: SourceSpec, num_classes: int, stre
     if state["contexts"] != spec.context_sizes:
         raise UsageError(f"num_contexts: the state has {_sizes(state['contexts'])}, this module has "
                          f"{_sizes(spec.context_sizes)}; {REMEDY}")
-    settings = settings_of(spec)
+    settings = spec.config.own()
     for key in sorted(settings.keys() | state["settings"].keys()):
         saved, ours = state["settings"].get(key), settings.get(key)
         if saved != ours:

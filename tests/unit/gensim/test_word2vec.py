@@ -330,6 +330,27 @@ def test_a_learning_source_starts_again_under_another_shortlist(sets: dict[str, 
     caplog.clear()
 
 
+@looped("source, before, after", [("memory", {"negatives.size": 64}, {"negatives.size": 8}),
+                                    ("nscaching", {"negatives.cache_size": 8}, {"negatives.cache_size": 4}),
+                                    ("rff", {"negatives.nu": 1.0}, {"negatives.nu": 2.0})])
+def test_a_learning_source_starts_again_under_other_settings(source: str, before: dict[str, Any], after: dict[str, Any],
+                                                             caplog: pytest.LogCaptureFixture) -> None:
+    model = Word2Vec(topics(), **SMALL, negatives=source, sets=before)
+    model.train(topics(), total_examples=300, epochs=1)
+    assert "the state of" not in caplog.text
+    model.sets = {**after, "negatives.share_draws_by": "row"}
+    model.train(topics(), total_examples=300, epochs=1)
+    assert f"the state of {source} starts again" in caplog.text and "the settings of the source differ" in caplog.text
+    caplog.clear()
+
+
+def test_random_numbers_go_on_under_other_settings(caplog: pytest.LogCaptureFixture) -> None:
+    model = Word2Vec(topics(), **SMALL, negatives="sgns", sets={"negatives.exponent": 1.0})
+    model.sets = {"negatives.exponent": 0.5}
+    model.train(topics(), total_examples=300, epochs=1)
+    assert "starts again" not in caplog.text
+
+
 def test_a_model_that_was_reset_trains_on_the_vocabulary_of_the_other(caplog: pytest.LogCaptureFixture) -> None:
     texts = [[f"c{word}" for word in line] for line in topics()]
     model, other = Word2Vec(texts, **SMALL, negatives="ace"), Word2Vec(topics(), **SMALL, negatives="ace")
