@@ -52,7 +52,7 @@ def _distinct_names(items: Collection[Any], marks_paths: bool, number: int) -> l
     used = {str(name) for item, name in zip(items, names, strict=True) if name == item}      # without a path
     for i, item in enumerate(items):
         n = number
-        while names[i] != item and str(names[i]) in used:
+        while names[i] is not item and names[i] != item and str(names[i]) in used:     # NaN is itself, but not equal
             n += 1
             names[i] = without_folders(item, marks_paths, n)
         used.add(str(names[i]))

@@ -213,6 +213,9 @@ def test_exported_settings_of_a_plugin_name_files_without_their_folders(place: P
             assert vars(shown.negatives)["distinct"] == {"c", "c-2"}
 
 
+NAN = float("nan")
+
+
 @pytest.mark.parametrize(("value", "expected"), [
     ({"/home/alice/x.txt": 1, "/data/x.txt": 2}, {"x.txt": 1, "x-2.txt": 2}),
     ({"/p/a/x": 1, "/p/x": 2, "x": 3}, {"x-2": 1, "x-3": 2, "x": 3}),
@@ -225,6 +228,7 @@ def test_exported_settings_of_a_plugin_name_files_without_their_folders(place: P
     ({frozenset({"/p/x", "/q/x"}), frozenset({"/r/x", "/s/x"})},
      {frozenset({"x", "x-2"}), frozenset({"x-2", "x-3"})}),
     ({1: "/p/x", "1": 2, "/p/1": 3}, {1: "x", "1": 2, "1-2": 3}),
+    ({"nan": 1, NAN: 2}, {"nan": 1, NAN: 2}),
     (["/p/x", "/q/x"], ["x", "x"])])
 def test_files_of_one_name_keep_their_keys_without_folders(value: Any, expected: Any) -> None:
     assert without_folders(value, False) == expected
