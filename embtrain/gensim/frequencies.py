@@ -11,6 +11,7 @@ from gensim.utils import RULE_DISCARD, RULE_KEEP, keep_vocab_item
 
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 from embtrain.gensim.values import as_whole, wrong_type
+from embtrain.gensim.vectors import word_counts
 
 Rule = Callable[..., int]
 _END = 2**63  # of int64
@@ -19,13 +20,17 @@ _END = 2**63  # of int64
 def with_checked_counts(method: Callable[..., None]) -> Callable[..., None]:
     """Return build_vocab_from_freq of a model that first checks the counts.
 
-    ArgumentTypeError for others than numbers, ArgumentError for fractions, negative counts and those that int64 cannot
-    hold, and for a count of 0 that `min_count` or `trim_rule` keeps: gensim's code divides by it.
+    ArgumentTypeError for others than numbers, ArgumentError for fractions, negative counts and those whose sum int64
+    cannot hold, and for a count of 0 that `min_count` or `trim_rule` keeps: gensim's code divides by it.
     """
     @functools.wraps(method)
     def counting(self: Any, word_freq: Mapping[Hashable, int], keep_raw_vocab: bool = False,
                  corpus_count: int | None = None, trim_rule: Rule | None = None, update: bool = False) -> None:
-        method(self, _whole_counts(word_freq), keep_raw_vocab, corpus_count, _refusing_0(trim_rule), update)
+        counts = _whole_counts(word_freq)
+        if (total := sum(counts.values()) + (int(word_counts(self.wv).sum()) if update else 0)) >= _END:
+            raise ArgumentError(f"word_freq: the counts of the vocabulary add up to {total:,}; the maximum is "
+                                f"{_END - 1:,}")
+        method(self, counts, keep_raw_vocab, corpus_count, _refusing_0(trim_rule), update)
 
     return counting
 

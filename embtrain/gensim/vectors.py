@@ -41,7 +41,8 @@ def with_rows(table: np.ndarray, n_rows: int, dim: int) -> np.ndarray:
 def word_counts(wv: KeyedVectors) -> np.ndarray:
     """Return the count of each word, (V,) int64; 1 for words that have none, as after wv.add_vectors.
 
-    ArgumentTypeError for counts that are not numbers, ArgumentError for those that are negative or not whole.
+    ArgumentTypeError for counts that are not numbers, ArgumentError for those that are negative, not whole or too
+    large.
     get_vecattr would take integer words for positions.
     """
     label, given = 'wv.expandos["count"]', np.asarray(wv.expandos.get("count", ()))
@@ -53,6 +54,8 @@ def word_counts(wv: KeyedVectors) -> np.ndarray:
         as_whole(label, count, np.int64, 0)
     counts = np.ones(len(wv), np.int64)
     counts[:len(given)] = given
+    if counts.sum(dtype=np.float64) >= 2**63:
+        raise ArgumentError(f"{label}: the counts add up to more than {2**63 - 1:,}, the maximum")
     return counts
 
 

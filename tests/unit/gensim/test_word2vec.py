@@ -447,6 +447,19 @@ def test_frequencies_that_cannot_be_counts_leave_the_model_as_it_was(frequencies
         assert np.array_equal(model.wv.vectors, vectors)
 
 
+def test_counts_whose_sum_is_too_large_leave_the_model_as_it_was() -> None:
+    model = Word2Vec(vector_size=8, min_count=1, sg=1)
+    with pytest.raises(ArgumentError, match=r"^word_freq: the counts of the vocabulary add up to 9,223"):
+        model.build_vocab_from_freq({"a": 2**62, "b": 2**62, "c": 2})
+    assert not len(model.wv)
+    model.build_vocab_from_freq({"a": 2**62, "b": 3})
+    with pytest.raises(ArgumentError, match=r"^word_freq: the counts of the vocabulary add up to"):
+        model.build_vocab_from_freq({"a": 2**62}, update=True)
+    model.wv.expandos["count"][:] = 2**62
+    with pytest.raises(ArgumentError, match=r'^wv\.expandos\["count"\]: the counts add up to more than'):
+        model.train([["a", "b"]] * 9, total_examples=9, epochs=1)
+
+
 @looped("frequencies, more", [
     ({"a": 0, "b": 5, "c": 7}, {}), ({"a": 3, "b": 2**61}, {}), ({"a": 1, "b": 2, "c": 9, "z": 4}, {"min_count": 2}),
     ({"a": 9, "b": 0, "c": 2}, {"max_final_vocab": 1}), ({}, {}),
