@@ -13,6 +13,7 @@ from embtrain.data.storage.lines import Comments, is_comment
 
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
 LABELS = ("True", "False")
+LABEL_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}   # labels of pairs of a hierarchy, in lower case
 SECTION_MARK = ":"             # begins the title of a section of analogies
 MAX_COMMENTS = 50              # comments in front of the rows among which the header is searched
 GOLD_NAMES = frozenset((       # names of the column of scores or labels, without case, blanks and punctuation
@@ -41,7 +42,7 @@ def is_skipped(text: str, form: GoldFormat) -> bool:
 def split_fields(text: str, delimiter: Delimiter) -> list[str]:
     """Split a line into stripped fields; between commas or semicolons a field may be quoted.
 
-    Between blanks, commas and semicolons after the last field are surplus, unless it contains nothing else.
+    Between blanks, commas and semicolons after a number or label that ends a line of words are surplus.
     """
     separator = SEPARATORS[delimiter]
     if separator in (",", ";"):
@@ -51,8 +52,10 @@ def split_fields(text: str, delimiter: Delimiter) -> list[str]:
         except csv.Error:
             return []
     fields = [field.strip() for field in text.rstrip("\r\n").split(separator)]
-    if separator is None and len(fields) > 1:
-        fields[-1] = fields[-1].rstrip(",;") or fields[-1]
+    if separator is None and len(fields) > 2:
+        gold = fields[-1].rstrip(",;")
+        if is_number(gold) or gold.lower() in LABEL_WORDS:
+            fields[-1] = gold
     return fields
 
 
