@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from embtrain.common.errors import DataError
@@ -94,11 +95,15 @@ def tokenised_mark(head: bytes) -> str | None:
 
 
 def subword_sign(head: bytes) -> Subwords | None:
-    """Return the sign of subwords; None for words.
+    """Return the sign of the subwords that a text begins with; None for words."""
+    return subword_sign_in_words(decode_head(head).split())
+
+
+def subword_sign_in_words(words: Sequence[str]) -> Subwords | None:
+    """Return the sign of subwords if it marks more than 1 % of the words, else None.
 
     The signs are those of BPE (@@), SentencePiece (▁), WordPiece (##) and a joiner (￭).
     """
-    words = decode_head(head).split()
     counts: dict[Subwords, int] = {
         "@@": sum(len(word) > 2 and word.endswith("@@") for word in words),
         "##": sum(re.match(r"##\w", word) is not None for word in words),

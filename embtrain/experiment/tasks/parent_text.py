@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from embtrain.common.errors import DataError, UsageError
+from embtrain.data.formats import detect
 from embtrain.data.storage import stored_corpus
 from embtrain.data.text.corpus import TextConfig
 from embtrain.data.text.tokenize import Tokenizer
@@ -22,11 +23,11 @@ PHRASE_KEYS = ("phrase_min_count", "phrase_threshold")                      # so
 
 
 class ContinuedTextConfig(TextConfig):
-    """Settings of a further text that is split by the tokenizer that `auto` selected for an earlier one."""
+    """Settings of a further text: the tokenizer of an earlier one, and joined subwords as with `auto`."""
 
     @property
     def joins_subwords(self) -> bool:
-        return True     # as `auto` joined those of the earlier text
+        return True
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ParentText:
     target_counts: np.ndarray   # (V,) float64  expected occurrences as a target in an epoch, after subsampling
     raw_counts: np.ndarray      # (V,) float64
     reading: dict[str, Any]     # settings by which the text was read, with the tokenizer that `auto` selected
-    joins_subwords: bool        # whether `auto` read the text; words that were split into subwords were then joined
+    joins_subwords: bool        # whether subwords of a further text are joined, so that they are these words
 
     def spread(self, counts: np.ndarray, words: Sequence[str]) -> np.ndarray:
         """Counts (V,) of this text in the order of more words, (V',) float64; 0 for the others."""
@@ -80,7 +81,8 @@ def read(folder: Path) -> ParentText:
         raise DataError(f"{folder / 'identity.json'}: does not contain corpus.settings; restore the file that training "
                         "wrote")
     tokenizer = _tokenizer(identity) or reading.get("tokenizer")
-    joins_subwords = reading.get("tokenizer") == "auto" or reading.get("joins_subwords") is True
+    is_joined = reading.get("tokenizer") == "auto" or reading.get("joins_subwords") is True
+    joins_subwords = is_joined or detect.subword_sign_in_words(vocabulary.words) is None
     return ParentText(folder, vocabulary, counts, raw_counts, {**reading, "tokenizer": tokenizer}, joins_subwords)
 
 

@@ -350,6 +350,21 @@ def test_subwords_stay_split_if_the_user_set_the_tokenizer_of_the_first_text(pla
         parent = run.folder
 
 
+def test_subwords_are_joined_if_the_first_text_has_whole_words(place: Path, tmp_path: Path) -> None:
+    """The user set its tokenizer, but the first vocabulary contains no subword, and fragments would be new words."""
+    whole, split = tmp_path / "whole.txt", tmp_path / "subwords.txt"
+    whole.write_text("bal neuzeit selten stadt\n" * 40)
+    split.write_text("bal neu@@ zeit sel@@ ten\n" * 40)
+    config = experiment.resolve("sgns", corpus=str(whole), threads=1, sets=[*SETS, "text.tokenizer=whitespace"])
+    parent = experiment.fit(config, tmp_path / "first").folder
+    for name in ("second", "third"):
+        run = continue_run(parent, split, sets=["text.tokenizer=auto"], out=tmp_path / name, threads=1)
+        assert {*Vocabulary.read(run.folder / "vocabulary.txt").words} == {"bal", "neuzeit", "selten", "stadt"}
+        corpus = read_json(run.folder / "identity.json")["corpus"]
+        assert corpus["splitting"] == {"tokenizers": ["whitespace"], "subwords": "@@"}
+        parent = run.folder
+
+
 def test_phrases_of_the_parent_cannot_change(place: Path, tmp_path: Path) -> None:
     phrases = ["text.phrases=1", "text.phrase_threshold=0.5"]
     config = experiment.resolve("sgns", corpus=str(place / "text"), threads=1, sets=[*SETS, *phrases])
