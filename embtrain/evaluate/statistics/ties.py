@@ -26,17 +26,19 @@ def round_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def snap_rounding(x: NDArray[np.float64], operands: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Replace numbers (n,) within their rounding error of 0 by 0; if none is, those that all agree by one number.
+    """Replace numbers (n,) that all agree by one number, or else those within their rounding error of 0 by 0.
 
-    Numbers agree if one number, near the first, is within the rounding error of each. A number of exactly 0 stays 0.
+    Numbers agree if all are within their rounding errors of 0, or if all have one sign and one number, near the first,
+    is within the rounding error of each. A number of exactly 0 stays 0.
 
     operands: the numbers (2, n) of which x is the difference. They set the rounding error of each difference, which is
     at least that of MAX_TERM. By default x itself sets it.
     """
     size = np.abs(x) if operands is None else np.maximum(np.abs(operands).max(0), MAX_TERM)
     rounding = 8 * np.spacing(size)                                                          # (n,)
-    x = np.where(np.abs(x) <= rounding, 0.0, x)
-    if not len(x) or (x == 0).any():
-        return x
-    low, high = (x - rounding / 2).max(), (x + rounding / 2).min()
-    return np.full_like(x, np.clip(x[0], low, high)) if low <= high else x
+    is_zero = np.abs(x) <= rounding
+    if not is_zero.all() and ((x > 0).all() or (x < 0).all()):
+        low, high = (x - rounding / 2).max(), (x + rounding / 2).min()
+        if low <= high:
+            return np.full_like(x, np.clip(x[0], low, high))
+    return np.where(is_zero, 0.0, x)

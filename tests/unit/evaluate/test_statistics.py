@@ -334,11 +334,25 @@ def test_a_difference_of_0_stays_0_whatever_its_rounding_error() -> None:
     seen = significance.difference(a[:5], b[:5])
     assert seen == {0: 0, 1: 0, 2: 0, 3: pytest.approx(5e-6), 4: 0}
     b[:] = [*[1.0] * 49, 1e10]          # 1e10 + 3e-6 is 1e10 + 1.9e-6 or + 3.8e-6
-    for shift, last in ((1e-9, 0), (3e-6, 0), (3e-5, 3e-5)):
+    for shift, last in ((1e-9, 0), (3e-6, 3e-6), (3e-5, 3e-5)):
         seen = list(significance.difference(b + shift, b).values())
         assert seen[:49] == pytest.approx([shift] * 49, rel=1e-6) and seen[49] == pytest.approx(last, rel=1e-6)
     assert significance.t_interval([0.0, 1e-300, 1e-300]).sd == pytest.approx(1e-300 / math.sqrt(3))
     assert len(set(seen)) == 1          # the items agree within their rounding errors
+
+
+@pytest.mark.parametrize("n_small", [1, 20, 39])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_items_of_other_sizes_with_the_same_difference_have_no_spread(n_small: int, sign: int) -> None:
+    """1e9 + 2e-7 is 1e9 + 2.4e-7: not 0, and less than the rounding error."""
+    small, b = np.arange(40) < n_small, np.full(40, 1e9)
+    b[small] = 1
+    for items in (slice(None), slice(None, None, -1)):
+        d = compare_items((b + sign * 2e-7)[items], b[items], NAMES, "m")
+        assert (d.mean, d.sd) == (pytest.approx(sign * 2e-7, rel=1e-6), 0)
+    # rounding errors of both signs are not one difference
+    noise = np.where(small, 2e-7, np.where(np.arange(40) % 2, -1.2e-7, 1.2e-7))
+    assert compare_items(b + noise, b, NAMES, "m").mean == pytest.approx(n_small / 40 * 2e-7, rel=1e-6)
 
 
 def test_a_difference_of_correlations_of_few_items_has_neither_interval_nor_p() -> None:
