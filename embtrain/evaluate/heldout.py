@@ -115,9 +115,8 @@ def mean_scores(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np
         values, clusters, config.resamples, config.interval, [value_bounds(name) for name in columns]
     )
     n_clusters = len(np.unique(clusters))
-    return [Score("heldout", metric, float(value), low, high, len(values),
-                  note + missing_note(low, n_clusters, config.resamples, kind="clusters")) if math.isfinite(value)
-            else Score("heldout", metric, None, None, None, len(values), f"{note}; not finite")
+    return [Score("heldout", metric, float(value) if math.isfinite(value) else None, low, high, len(values),
+                  note + missing_note(low, n_clusters, config.resamples, kind="clusters", value=value))
             for metric, value, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
 
 

@@ -123,5 +123,5 @@ def scores(tops: TopLabels, config: LabelsEvaluate, note: str) -> list[Score]:
     counts = {name: int(np.count_nonzero(tops.best[name])) if name in tops.best else n for name in names}
     return [Score("heldout", name, values[name] if math.isfinite(values[name]) else None, low, high, n,
                   (f"{note}; {about}" if name in tops.best else note)
-                  + missing_note(low, counts[name], config.resamples, kind="documents"))
+                  + missing_note(low, counts[name], config.resamples, kind="documents", value=values[name]))
             for name, (low, high) in zip(names, intervals, strict=True)]

@@ -111,11 +111,13 @@ def few_note(n: int, resamples: int, least: int = MIN_BIASED_ITEMS, kind: str = 
     return f"; fewer than {least}{kind and ' ' + kind}: no interval" if resamples and n < least else ""
 
 
-def missing_note(low: float | None, n: int, resamples: int, least: int = 2, kind: str = "") -> str:
+def missing_note(low: float | None, n: int, resamples: int, least: int = 2, kind: str = "", value: float = 0) -> str:
     """The reason why a score of n items has no interval, to follow its note; empty if its lower end is a number.
 
-    least, kind: as in `few_note`.
+    least, kind: as in `few_note`. value: of the score; if it is not finite, this is the reason, also without resamples.
     """
+    if not math.isfinite(value):
+        return "; not finite"
     if low is not None or resamples == 0:
         return ""
     return few_note(n, resamples, least, kind) or "; no variation: no interval"

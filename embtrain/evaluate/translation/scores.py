@@ -167,16 +167,16 @@ def vector_scores(
     note = f"{len(ranked.rank):,} words, {ranked.V:,} candidates, given the preceding reference words"
     resamples, n_clusters = config.resamples, len(np.unique(clusters))
     scores = [Score("heldout", name, _finite_or_none(mean), low, high, len(values),
-                    note + missing_note(low, n_clusters, resamples, kind="sentences"))
+                    note + missing_note(low, n_clusters, resamples, kind="sentences", value=mean))
               for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
     for name, x, selected in zip(COSINES, (nearest.nearest_cosine, nearest.nearest_cosine, nearest.target_cosine),
                                  (nearest.is_target, ~nearest.is_target, ~nearest.is_target), strict=True):
-        (low, high), n, reason = NO_INTERVAL, int(selected.sum()), ""
+        (low, high), n, reason, mean = NO_INTERVAL, int(selected.sum()), "", math.nan
         if n:
-            chosen = clusters[selected]
+            chosen, mean = clusters[selected], float(x[selected].mean())
             ((low, high),) = mean_intervals(x[selected, None], chosen, resamples, config.interval, [(-1, 1)])
-            reason = missing_note(low, len(np.unique(chosen)), resamples, kind="sentences")
-        scores.append(Score("heldout", name, _finite_or_none(x[selected].mean()) if n else None, low, high, n,
+            reason = missing_note(low, len(np.unique(chosen)), resamples, kind="sentences", value=mean)
+        scores.append(Score("heldout", name, _finite_or_none(mean), low, high, n,
                         f"cosine to the {'right' if name == 'similarity_target' else 'nearest'} row, where the nearest "
                             f"is {'' if name == 'similarity_right' else 'not '}the right one{reason}"))
     return scores

@@ -96,3 +96,23 @@ def test_only_a_missing_interval_has_a_reason() -> None:
     assert missing_note(0.1, 1, 40) == missing_note(None, 1, 0) == ""
     assert missing_note(None, 1, 40) == "; fewer than 2: no interval"
     assert missing_note(None, 2, 40) == EQUAL
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("resamples", [0, 40])
+def test_a_row_that_is_not_finite_has_no_value_and_gives_the_reason(value: float, resamples: int) -> None:
+    log_p, ranks, clusters = np.array([-2.0] * 5 + [value]), np.full(6, 3.0), np.arange(6) // 2
+    ranked = heldout.PairRanks(log_p, ranks, log_p, 9, 6)
+    nearest = translation.NearestRows(np.arange(6) > 3, np.full(6, 0.5), np.array([value] + [0.5] * 5))
+    tops = {name: np.full(5, value) for name in
+            (*label_precision.PRECISION, *label_precision.NDCG, *label_precision.PSP)}
+    best = {name: np.ones(5) for name in label_precision.PSP}
+    rows = [*heldout.scores(ranked, clusters, LikelihoodConfig(resamples=resamples)),
+            *translation.vector_scores(ranked, nearest, clusters, EvaluateConfig(resamples=resamples)),
+            *label_precision.scores(label_precision.TopLabels(tops, best), LabelsEvaluate(resamples=resamples), "")]
+    missing = [row for row in rows if row.value is None]
+    assert {row.metric for row in missing} == {"log_likelihood", "similarity_target", *tops}
+    for row in missing:
+        assert row.low is row.high is None and row.note.endswith("; not finite"), row
+        assert "no interval" not in row.note
+    assert not any("not finite" in row.note for row in rows if row.value is not None)
