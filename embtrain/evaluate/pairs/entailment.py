@@ -159,6 +159,6 @@ def _mean(benchmark: str, metric: str, values: Floats, note: str, config: Evalua
 
 def _ap(benchmark: str, s: Floats, right: NDArray[np.bool_], note: str, config: EvaluateConfig) -> Score:
     if not right.any():
-        return Score(benchmark, "ap", None, n=len(s), note=f"{note}; too few")
+        return Score(benchmark, "ap", None, n=len(s), note=f"{note}; {'no positives' if len(s) else 'too few'}")
     value, low, high, reason = ap(s, right, np.arange(len(s)), config)
     return Score(benchmark, "ap", value, low, high, len(s), f"{note}; {right.mean():.3f} by chance{reason}")

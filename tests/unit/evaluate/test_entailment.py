@@ -102,6 +102,14 @@ def test_grades_are_ranked_and_missing_pairs_are_left_out_and_counted() -> None:
     assert row.note == "30 of 40 pairs found, others skipped; 2 duplicate lines; said"
 
 
+@pytest.mark.parametrize(("n", "label", "reason"), [(40, 0, "no positives"), (40, -1, "no positives"),
+                                                    (0, 0, "too few")])
+def test_average_precision_has_no_value_without_positives(n: int, label: int, reason: str) -> None:
+    gold = Gold([("u", "v", "")] * n, np.full(n, label, float), n)
+    [ap, _] = entailment.scores("x", "ap", gold, DirectedScores(np.zeros(n), np.zeros(n)), "cosine", CONFIG)
+    assert (ap.metric, ap.value, ap.low, ap.n) == ("ap", None, None, n) and ap.note.endswith(f"; cosine; {reason}")
+
+
 def test_a_missing_item_is_wrong_and_few_items_have_no_threshold() -> None:
     gold, result = of([(i % 2, -i % 2, 0) for i in range(2 * FOLDS)])
     there = result.forward.copy()
