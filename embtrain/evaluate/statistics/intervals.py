@@ -111,22 +111,31 @@ def few_note(n: int, resamples: int, least: int = MIN_BIASED_ITEMS, kind: str = 
     return f"; fewer than {least}{kind and ' ' + kind}: no interval" if resamples and n < least else ""
 
 
-def missing_note(low: float | None, n: int, resamples: int, least: int = 2, kind: str = "", value: float = 0) -> str:
+def missing_note(low: float | None, n: int, resamples: int, least: int = 2, kind: str = "", value: float = 0,
+                 resampled: NDArray[np.float64] | None = None) -> str:
     """The reason why a score of n items has no interval, to follow its note; empty if its lower end is a number.
 
     least, kind: as in `few_note`. value: of the score; if it is not finite, this is the reason, also without resamples.
+    resampled: the scores (r,) of which the interval was computed, if it is a bootstrap.
     """
     if not math.isfinite(value):
         return "; not finite"
     if low is not None or resamples == 0:
         return ""
-    return few_note(n, resamples, least, kind) or "; no variation: no interval"
+    if few := few_note(n, resamples, least, kind):
+        return few
+    return ("; no variation: no interval" if resampled is None or _is_mostly_finite(resampled) else
+            "; most resamples have no value: no interval")
 
 
 def _varying(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The finite ones of resampled scores (r,); none if fewer than half are finite, or if all are equal."""
     finite = scores[np.isfinite(scores)]
-    return finite if 2 * len(finite) >= len(scores) and has_spread(finite) else finite[:0]
+    return finite if _is_mostly_finite(scores) and has_spread(finite) else finite[:0]
+
+
+def _is_mostly_finite(scores: NDArray[np.float64]) -> bool:
+    return 2 * int(np.isfinite(scores).sum()) >= len(scores)
 
 
 def has_spread(x: NDArray[np.float64]) -> bool:

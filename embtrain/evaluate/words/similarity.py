@@ -134,12 +134,12 @@ def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], 
     value = float(spearman(x, y, np.ones((1, len(x))))[0])
     if not math.isfinite(value):
         return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; too few, or all equal")
-    low, high = NO_INTERVAL
+    (low, high), draws = NO_INTERVAL, None
     if config.resamples and len(x) >= MIN_ITEMS:
-        draws = [spearman(x, y, m) for m in multiplicities(len(x), config.resamples)]
-        low, high = percentile(np.concatenate(draws), config.interval, len(x))
+        draws = np.concatenate([spearman(x, y, m) for m in multiplicities(len(x), config.resamples)])
+        low, high = percentile(draws, config.interval, len(x))
     return Score(benchmark, "spearman", value, low, high, len(x),
-                 note + missing_note(low, len(x), config.resamples, MIN_ITEMS))
+                 note + missing_note(low, len(x), config.resamples, MIN_ITEMS, resampled=draws))
 
 
 def spearman(x: NDArray[np.float64], y: NDArray[np.float64], m: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -54,6 +54,8 @@ def word_rows(resamples: int) -> Iterator[tuple[Score, str]]:
     yield row, "; fewer than 10 pairs of words: no interval"
     yield similarity.correlation("x", np.arange(40.0), np.arange(40.0), "", config), EQUAL
     yield similarity.correlation("x", np.arange(9.0), np.arange(9.0), "", config), "; fewer than 10: no interval"
+    one = np.eye(40)    # only 40 % of the resamples contain both items that differ from the others
+    yield similarity.correlation("x", one[0], one[1], "", config), "; most resamples have no value: no interval"
 
 
 def heldout_rows(resamples: int) -> Iterator[tuple[Score, str]]:
@@ -95,7 +97,8 @@ def test_a_row_without_an_interval_gives_the_reason(rows: object) -> None:
 def test_only_a_missing_interval_has_a_reason() -> None:
     assert missing_note(0.1, 1, 40) == missing_note(None, 1, 0) == ""
     assert missing_note(None, 1, 40) == "; fewer than 2: no interval"
-    assert missing_note(None, 2, 40) == EQUAL
+    assert missing_note(None, 2, 40) == missing_note(None, 2, 40, resampled=np.array([np.nan, 1.0])) == EQUAL
+    assert missing_note(None, 1, 40, resampled=np.full(40, np.nan)) == "; fewer than 2: no interval"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
