@@ -24,6 +24,7 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.report import figure_files
 from embtrain.report.comparison import page
+from embtrain.report.load import run as run_record
 
 IGNORED_KEYS = ("corpus", "train.seed", "train.threads")  # not part of the kind; the text is compared by its hash
 PARENT = "train.parent"  # of another seed it is another run: the kind is whether there is one
@@ -37,25 +38,27 @@ def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None
     """
     flags = [flag for flag, value in (("--out", out), ("--baseline", baseline), ("--metric", metric))
              if value is not None]
-    target = folders[0] if len(folders) == 1 and not flags else out      # None: a new folder
-    if figures and target is not None:
-        figure_files.check_places(target, figures)
     if len(folders) == 1 and not (folders[0] / FILE).is_file():
         if flags:
             raise UsageError(f"{flags[0]}: applies to several runs, but {folders[0]} is one; remove it")
         check_report_of_run(folders[0])
+        if figures:
+            run_record.read(folders[0])     # an error of the run comes first
+            figure_files.check_places(folders[0], figures)
         return report.write(folders[0])
     if len(folders) == 1 and not flags:
+        if figures:
+            figure_files.check_places(folders[0], figures)
         judged = compare.rejudge(folders[0])
         if line := failures.not_run(folders[0], judged.record):
             terminal.note(line)
         return judged.folder / "report.html"
-    return join(folders, out, baseline, metric).folder / "report.html"
+    return join(folders, out, baseline, metric, figures).folder / "report.html"
 
 
-def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
-         ) -> Comparison:
-    """Compare runs, and the cells of comparisons, in a new folder; nothing is trained."""
+def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None,
+         figures: Sequence[str] = ()) -> Comparison:
+    """Compare runs, and the cells of comparisons, in a new folder; nothing is trained. figures: as for `write`."""
     folder = out or dated_folder("compare")
     check_folder_of_report(folder)
     grid = read_grid({"metric": metric})
@@ -90,6 +93,8 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
             "models": list(dict.fromkeys(x.model.name for x in settings_by_run.values())), "corpus": first.corpus,
             "seeds": sorted({x.train.seed for x in settings_by_run.values()}), "baseline": baseline or kinds[0],
             "benchmarks": task.benchmarks(first), "metric": metric or task.metric}
+    if figures and out is not None:     # a new folder has no files
+        figure_files.check_places(out, figures)
     folder = out or claim_folder(folder)
     outcomes = [outcome.read_outcome(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name,
                                      x.model.name, x.train.seed, run, None) for run, x in settings_by_run.items()]

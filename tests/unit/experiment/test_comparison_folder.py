@@ -549,6 +549,27 @@ def test_figures_that_cannot_be_written_are_refused_before_the_report(whole: Com
         assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+def test_an_input_or_out_that_is_wrong_is_reported_before_the_figures(whole: Comparison, tmp_path: Path) -> None:
+    """The place of the figures is inside it, and was reported instead."""
+    file, empty, out = tmp_path / "F.txt", tmp_path / "empty", tmp_path / "out"
+    file.write_text("mine")
+    for folder in (empty, out):
+        folder.mkdir()
+        (folder / "figures").write_text("mine")
+    run, other = (whole.folder / "cells" / label for label in ("sgns-seed1", "nce-seed1"))
+    for inputs, to, error, message in (
+            ([file], None, DataError, f"{file}: folder not found; give a run folder"),
+            ([empty], None, DataError, f"{empty}: not a run folder"),
+            ([run], file, UsageError, f"--out: applies to several runs, but {run} is one"),
+            ([run, other], file, UsageError, f"--out: {file}: is not a folder; choose another"),
+            ([run, run], out, UsageError, f"{run}, {run}: all are "),
+            ([run, empty], out, DataError, f"{empty}"),
+            ([run, other], out, UsageError, f"--figures: {out / 'figures'}: is not a folder")):
+        with pytest.raises(error, match=f"^{re.escape(message)}"):
+            join.write(inputs, to, figures=["svg"])
+    assert [*out.iterdir()] == [out / "figures"]
+
+
 # -- damaged files ----------------------------------------------------------------------------------------------------
 
 
