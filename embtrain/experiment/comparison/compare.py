@@ -29,7 +29,7 @@ from embtrain.common.files import claim_folder, dated_folder, read_json
 from embtrain.common.shipped import benchmark_label
 from embtrain.common.types import Score
 from embtrain.evaluate.comparison.results import MAX_RESULTS_BYTES, ComparisonResults
-from embtrain.experiment.comparison import engine, outcome, results, tuning
+from embtrain.experiment.comparison import engine, outcome, results, search_space, tuning
 from embtrain.experiment.comparison.checks import first_run, folder as folders, metrics, parts
 from embtrain.experiment.comparison.checks.pairing import check_equal_settings, check_saved_settings, pairing_errors
 from embtrain.experiment.comparison.grid import Grid, GridFile, Kind, StartRun, read_grid, run_options, stored_files
@@ -251,10 +251,11 @@ def _extreme_trials(grid: Grid, folder: Path, first: Settings) -> dict[str, Cell
     """Trials of each strategy at the bounds of the search, by their names in errors. UsageError for a wrong value."""
     trials: dict[str, Cell] = {}
     for values in tuning.extreme_sets(grid, first):
-        flag_names = {f"--set {text}": grid.flag_of("search", range_text) for text, range_text in values.items()}
+        flag_names = {f"--set {text}": place for text, place in values.items()}
         for label, kind in grid.kinds():
-            trials[f"{label} with {', '.join(values)}"] = _cell(
-                label, kind, tuning.SEED, grid, [*_shared_sets(grid, kind, folder), *values], folder, flag_names)
+            with search_space.errors_without_key(values):
+                trials[f"{label} with {', '.join(values)}"] = _cell(
+                    label, kind, tuning.SEED, grid, [*_shared_sets(grid, kind, folder), *values], folder, flag_names)
     return trials
 
 

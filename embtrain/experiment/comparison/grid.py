@@ -139,7 +139,8 @@ def read_grid(options: Mapping[str, Any], config: Path | None = None, out: Path 
                for name, value in options.items() if value is not None]
     grid = build(Grid, layers)
     grid = with_origins(grid.model_copy(update={"sets": [*kept, *grid.sets]}), layers)
-    grid._origins.update({("search", text): place for text, place in ranges if place is not None})
+    grid._origins.update({("search", text): place or f"--search {printable(text)}"
+                          for text, place in reversed(ranges)})     # the first of equal ranges is parsed first
     return grid
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -57,12 +58,40 @@ def expand_files(texts: Sequence[str]) -> list[tuple[str, str | None]]:
     return expanded
 
 
-def _places(text: str, flag: str) -> tuple[str, str]:
-    """Names of a range and of its key in errors. flag: the option or the place in a file that set the range."""
-    key, _, value = text.partition("=")
+def _place(text: str, flag: str) -> str:
+    """Name of a range in errors. flag: the option or the place in a file that set the range."""
     if flag.startswith("--"):
-        return f"--search {text}", f"--search {key.strip()}"
-    return (f"{flag}: {value}", flag) if flag.endswith(f": {key}") else (f"{flag}: {text}", f"{flag}: {key.strip()}")
+        return f"--search {text}"
+    return f"{flag}: {text.partition('=')[2] if _is_line(text, flag) else text}"
+
+
+def _key_place(text: str, flag: str) -> str:
+    """Name of the key of a range in errors. flag: as for `_place`."""
+    key = text.partition("=")[0].strip()
+    return f"--search {key}" if flag.startswith("--") else flag if _is_line(text, flag) else f"{flag}: {key}"
+
+
+def _is_line(text: str, flag: str) -> bool:
+    """Whether a range is a line KEY: RANGE of a file of ranges, whose place ends with the key."""
+    return not flag.startswith("--") and flag.endswith(f": {text.partition('=')[0]}")
+
+
+def places(texts: Sequence[str], flag_of: Callable[[str, str], str]) -> list[str]:
+    """Names of the ranges in errors. flag_of: that of the grid."""
+    return [_place(text, flag_of("search", text)) for text in texts]
+
+
+@contextlib.contextmanager
+def errors_without_key(places_by_setting: Mapping[str, str]) -> Iterator[None]:
+    """Remove the key from errors of settings KEY=VALUE, if the range is in a file and its place precedes the key."""
+    try:
+        yield
+    except UsageError as error:
+        prefixes = {f"{place}: {text.partition('=')[0]}: ": f"{place}: " for text, place in places_by_setting.items()
+                    if not place.startswith("--")}
+        lines = [next((name + line.removeprefix(prefix) for prefix, name in prefixes.items()
+                       if line.startswith(prefix)), line) for line in error.args]
+        raise UsageError(*lines) from error
 
 
 def parse_ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings,
@@ -72,11 +101,11 @@ def parse_ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings,
     settings: those of one strategy, whose fields say which keys are integers. flag_of: that of the grid. UsageError for
     invalid ranges and for keys that must be equal for all strategies.
     """
-    places = [_places(text, flag_of("search", text)) for text in texts]
-    parsed = [_convert(_parse_range(text, place), place, settings)
-              for text, (place, _) in zip(texts, places, strict=True)]
+    flags = [flag_of("search", text) for text in texts]
+    parsed = [_convert(_parse_range(text, flag), _place(text, flag), settings)
+              for text, flag in zip(texts, flags, strict=True)]
     for i, item in enumerate(parsed):
-        place = places[i][1]
+        place = _key_place(texts[i], flags[i])
         section, _, name = item.key.partition(".")
         if not name or (section not in SECTIONS and not (section == "train" and name in TRAIN)):
             raise UsageError(f"{place}: strategies must not differ in this key; search those of "
@@ -88,10 +117,11 @@ def parse_ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings,
     return parsed
 
 
-def _parse_range(text: str, place: str) -> Range:
+def _parse_range(text: str, flag: str) -> Range:
     key, equals, value = (part.strip() for part in text.partition("="))
-    wrong = UsageError(f"{place}: should be KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], like "
-                       "train.lr=0.01:0.5:log")
+    place, sign = _place(text, flag), ": " if _is_line(text, flag) else "="
+    wrong = UsageError(f"{place}: should be KEY{sign}LOW:HIGH, KEY{sign}LOW:HIGH:log or KEY{sign}[A, B], like "
+                       f"train.lr{sign}0.01:0.5:log")
     if not equals or not key:
         raise wrong
 

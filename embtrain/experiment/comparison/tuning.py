@@ -28,7 +28,7 @@ from embtrain.evaluate.comparison.results import ChosenSettings
 from embtrain.evaluate.heldout import higher_better
 from embtrain.experiment.comparison import outcome
 from embtrain.experiment.comparison.grid import Grid
-from embtrain.experiment.comparison.search_space import Range, parse_ranges
+from embtrain.experiment.comparison.search_space import Range, parse_ranges, places
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks.base import Task
@@ -81,11 +81,11 @@ def search_errors(grid: Grid, metric: str, task: type[Task], settings: Settings)
 
 
 def extreme_sets(grid: Grid, settings: Settings) -> list[dict[str, str]]:
-    """Settings KEY=VALUE at the bounds of the ranges, each with the text of its range: if these hold, all do."""
+    """Settings KEY=VALUE at the bounds, each with the name of its range in errors: if these hold, all do."""
     ends = {parsed.key: parsed.ends() for parsed in parse_ranges(grid.search, grid.sets, settings, grid.flag_of)}
     bounds = [{key: values[min(i, len(values) - 1)] for key, values in ends.items()}
               for i in range(max(map(len, ends.values()), default=0))]
-    return [dict(zip(as_sets(used_settings(bound)), grid.search, strict=True)) for bound in bounds]
+    return [dict(zip(as_sets(used_settings(x)), places(grid.search, grid.flag_of), strict=True)) for x in bounds]
 
 
 # -- results ----------------------------------------------------------------------------------------------------------

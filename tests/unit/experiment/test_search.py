@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -478,13 +479,22 @@ def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     assert [one.is_integer for one in search_space.parse_ranges(texts, [], settings)] == [True, False, False]
 
 
+FILE_RANGES = "should be KEY: LOW:HIGH, KEY: LOW:HIGH:log or KEY: [A, B], like train.lr: 0.01:0.5:log"
+OPTION_RANGES = "should be KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], like train.lr=0.01:0.5:log"
+
+
 @pytest.mark.parametrize(("line", "message"), [
-    ("train.lr: 0.1:0.01", r"train\.lr: 0\.1:0\.01: 0\.1 is not below 0\.01; give the lower bound first"),
-    ("train.lr: 0.01", r"train\.lr: 0\.01: should be KEY=LOW:HIGH, "),
-    ("text.window: 1:9", r"text\.window: strategies must not differ in this key; "),
-    ("negatives.k: [2, 2]", r"negatives\.k: \[2, 2\]: 2 occurs twice; give each value once"),
-    ("negatives.k: 1.5:2.5", r"negatives\.k: 1\.5:2\.5: negatives\.k takes whole numbers; "),
-    ("negatives.nosuch: 1:2", r"negatives\.nosuch"),
+    ("train.lr: 0.1:0.01", "train.lr: 0.1:0.01: 0.1 is not below 0.01; give the lower bound first"),
+    ("train.lr: 0.01", f"train.lr: 0.01: {FILE_RANGES}"),
+    ("train.lr: 0.1:zzz", f"train.lr: 0.1:zzz: {FILE_RANGES}"),
+    ("text.window: 1:9", "text.window: strategies must not differ in this key; search those of negatives, loss or "
+                         "train.lr, train.min_lr, train.loss_lr, train.warmup, train.burn_in, train.optimizer, "
+                         "train.batch, train.reduction, train.clip"),
+    ("negatives.k: [2, 2]", "negatives.k: [2, 2]: 2 occurs twice; give each value once"),
+    ("negatives.k: 1.5:2.5", "negatives.k: 1.5:2.5: negatives.k takes whole numbers; give two whole numbers"),
+    ("negatives.k: 0:5", "negatives.k: 0:5: should be greater than or equal to 1, got 0"),
+    ("negatives.nosuch: 1:2", "negatives.nosuch: 1:2: unknown key (keys here: source, k, filter, share_draws_by, "
+                              "share_size, total_weight, replacement, exponent, counts)"),
 ])
 def test_an_error_in_a_file_of_ranges_has_its_place(place: Path, tmp_path: Path, line: str, message: str) -> None:
     """Errors named --search, as if the range had been an option."""
@@ -492,14 +502,32 @@ def test_an_error_in_a_file_of_ranges_has_its_place(place: Path, tmp_path: Path,
     file.write_text(f"# ranges\ntrain.batch: 16:64\n{line}\n")
     whole = read_grid({"search": [str(file), "train.clip=1:2"], "strategies": ["sgns"], "trials": 2,
                        "corpus": str(place / "text"), "seeds": 2})
-    with pytest.raises(UsageError, match=rf"^{file}:3:1: {message}"):
+    with pytest.raises(UsageError, match=rf"^{file}:3:1: {re.escape(message)}$"):
         compare.plan(whole, tmp_path / "out")
     grid_file = tmp_path / "grid.yaml"
     key, _, value = line.partition(": ")
     grid_file.write_text(json.dumps({"strategies": ["sgns"], "seeds": 2, "corpus": str(place / "text"), "trials": 2,
                                      "search": [f"{key}={value}"]}))
-    with pytest.raises(UsageError, match=rf"^{grid_file}:1:[0-9]+: search"):
+    of_option = message.replace(FILE_RANGES, OPTION_RANGES).replace(f"{key}: {value}: ", f"{key}={value}: ")
+    with pytest.raises(UsageError, match=rf"^{grid_file}:1:[0-9]+: search\[0\]: {re.escape(of_option)}$"):
         compare.plan(read_grid({}, grid_file), tmp_path / "out")
+
+
+@pytest.mark.parametrize("is_option_first", [True, False])
+def test_an_error_of_equal_ranges_names_the_first(place: Path, tmp_path: Path, is_option_first: bool) -> None:
+    """That of an option was reported with the place of the same range in a file after it."""
+    file = tmp_path / "ranges.yaml"
+    for text, option_message, file_message in (
+            ("0.5:0.01", "train.lr=0.5:0.01: 0.5 is not below 0.01; give the lower bound first",
+             "train.lr: 0.5:0.01: 0.5 is not below 0.01; give the lower bound first"),
+            ("0.01:0.5", "train.lr: occurs twice; remove one", "train.lr: occurs twice; remove one")):
+        file.write_text(f"train.lr: {text}\n")
+        search = [f"train.lr={text}", str(file)][::1 if is_option_first else -1]
+        whole = read_grid({"search": search, "strategies": ["sgns"], "trials": 2, "corpus": str(place / "text"),
+                           "seeds": 2})
+        message = f"--search {option_message}" if is_option_first else f"{file}:1:1: {file_message}"
+        with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+            compare.plan(whole, tmp_path / "out")
 
 
 @pytest.mark.parametrize(("text", "whole"), [
