@@ -42,7 +42,7 @@ def shortened(line: str) -> str:
 
 def format_count(n: float, noun: str) -> str:
     """Return a number of things: `1 epoch`, `2,000 epochs`. The noun has the plural in s."""
-    return f"{n:,.0f} {noun}{'' if n == 1 else 's'}"
+    return f"{n:,.0f} {noun}{'' if round(n) == 1 else 's'}"
 
 
 def json_escaped(text: str) -> str:

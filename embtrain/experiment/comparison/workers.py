@@ -146,10 +146,10 @@ def spent(cells: Sequence[Cell]) -> float:
 
 def _leave_out(waiting: deque[Cell], budget: float) -> None:
     """Record for each cell that it was not started, and why."""
-    terminal.note(f"{budget:,.0f} CPU seconds are used up: {terminal.format_count(len(waiting), 'run')} "
-                  f"{'is' if len(waiting) == 1 else 'are'} skipped; repeat the command with a larger limit")
+    limit = f"the limit of {terminal.format_count(budget, 'CPU second')}"
+    terminal.note(f"{limit} is used up, which skips {terminal.format_count(len(waiting), 'run')}; set a larger limit")
     while waiting:
-        waiting.popleft().fail(f"not started: the {budget:,.0f} CPU seconds for all runs were used up", None)
+        waiting.popleft().fail(f"not started: {limit} for all runs was used up", None)
 
 
 class CellProcess:

@@ -214,13 +214,14 @@ def _failed(results: Results) -> list[Block]:
     failed = [c for c in results.cells if not c.finished]
     notes: list[Block] = [Paragraph(_sentence(note), "note") for note in results.notes
                           if not any(note.startswith(f"{c.name}:") for c in failed)]
+    n = len(results.cells)
     if not failed:
-        n = len(results.cells)
         return [Paragraph(f"None: {'the only run' if n == 1 else f'all {n} runs'} finished."), *notes] if notes else []
     rows = [[c.name, str(c.seed), c.status if c.code is None else f"{c.status}, code {c.code}",
              c.error or "no error was recorded; repeat the command to resume"] for c in failed]
-    intro = f"{len(failed)} of {len(results.cells)} runs have no scores and are not in the tables above."
-    return [Paragraph(intro, "note"),
+    subject = "The only run" if n == 1 else f"{len(failed)} of {n} runs"
+    verbs = "has no scores and is" if len(failed) == 1 else "have no scores and are"
+    return [Paragraph(f"{subject} {verbs} not in the tables above.", "note"),
             ReportTable([("run", ""), ("seed", "number"), ("status", ""), ("error", "text")], rows), *notes]
 
 

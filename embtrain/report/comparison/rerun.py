@@ -31,7 +31,8 @@ def blocks(results: Results) -> list[Block]:
     facts = [run_record.flatten(identity) for identity in identities]
     shared = {key: value for key, value in facts[0].items() if all(other.get(key) == value for other in facts)}
     differ = sorted({key for run_facts in facts for key in run_facts} - set(shared))
-    intro = f"Shared by all {len(identities)} runs." if len(identities) > 1 else "Of the only finished run."
+    n = len(identities)
+    intro = f"Shared by all {n} runs." if n > 1 else "The table contains the identity.json of one run."
     if differ:
         intro += f" They differ in {', '.join(differ)}; see the identity.json of each run."
     out += [Paragraph(intro),

@@ -155,9 +155,9 @@ def document(diagnosis: Diagnosis) -> ReportDocument:
                      ReportSection("theorems", "Theorems 1 and 2", [_plain(diagnosis, THEOREMS), *_bounds(diagnosis)]),
                      ReportSection("meant", "Definitions", [Items([*DEFINITIONS, *notes])])]
     counts = [f"{diagnosis.queries:,} {'query' if diagnosis.queries == 1 else 'queries'} of {diagnosis.part}",
-              f"{diagnosis.draws:,} draws each"] if diagnosis.lines else []
+              f"{format_count(diagnosis.draws, 'draw')} each"] if diagnosis.lines else []
     about = " · ".join([diagnosis.model, f"on {diagnosis.corpus}", f"{diagnosis.candidates:,} candidates", *counts,
-                        f"{format_count(diagnosis.threads, 'thread')}", diagnosis.run])
+                        format_count(diagnosis.threads, "thread"), diagnosis.run])
     title = "Negative samplers compared with the softmax" if diagnosis.lines else "The output table"
     return ReportDocument(title, about, _verdict(diagnosis), sections,
                     "Written by embtrain from the vectors and held-out data of this run. Times were measured on this "

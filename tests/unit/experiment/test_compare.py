@@ -590,11 +590,14 @@ def test_progress_follows_cpu_seconds_if_they_end_before_the_blocks(
     assert capsys.readouterr().err == f"comparing: 0 of 1 runs done; running: {cell.name} ({report}\n"
 
 
-@pytest.mark.parametrize(("n", "text"), [(1, "1 run is skipped"), (3, "3 runs are skipped")])
+@pytest.mark.parametrize(("n", "text"), [(1, "1 run"), (3, "3 runs")])
 def test_runs_without_cpu_seconds_left_are_counted(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
                                                    n: int, text: str) -> None:
-    workers._leave_out(deque(compare.plan(grid(place), tmp_path)[1][:n]), 60.0)
-    assert text in capsys.readouterr().err
+    cells = compare.plan(grid(place), tmp_path)[1][:n]
+    for budget, limit in ((60.0, "60 CPU seconds"), (1.0, "1 CPU second"), (0.6, "1 CPU second")):
+        workers._leave_out(deque(cells), budget)
+        assert f"the limit of {limit} is used up, which skips {text}; set a larger limit" in capsys.readouterr().err
+        assert f"not started: the limit of {limit} for all runs was used up" in cells[0].failure.read_text()
 
 
 def test_runs_that_evaluate_a_cell_count_in_spent_and_remaining_time(

@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -360,7 +361,11 @@ def test_a_non_finite_number_is_null_and_text_is_escaped() -> None:
     assert measuring._known(torch.tensor(math.inf)) is None and measuring._known(torch.tensor(2.0)) == 2
     found = diagnosis.Diagnosis("<b>", "skipgram", "<i>", "test", 3, 9, 10, 1,
                                 [Measurement("<script>x", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
-    page = diagnosis.html.render(diagnosis.document(found))
+    document = diagnosis.document(found)
+    assert document.name == "skipgram · on <i> · 9 candidates · 3 queries of test · 10 draws each · 1 thread · <b>"
+    one = diagnosis.document(replace(found, queries=1, draws=1, threads=2)).name
+    assert " · 1 query of test · 1 draw each · 2 threads · " in one
+    page = diagnosis.html.render(document)
     assert "<script>x" not in page and "<i>" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
 
 

@@ -98,7 +98,7 @@ def test_the_page_contains_all_results(page: Page, tree: dict[str, Any]) -> None
                  "g: Hedges' effect size", "at equal CPU time",
                  "74.25 CPU seconds", "Line: mean over seeds; band: from the lowest to the highest seed",
                  "On the Pareto front:", "noise samples", "adversarial samples", "1–5", "45–50", "frequency rank",
-                 "1 of 9 runs have no scores and are not in the tables above", "nce-seed3", "failed, code 4",
+                 "1 of 9 runs has no scores and is not in the tables above", "nce-seed3", "failed, code 4",
                  "4.1 GB are needed",
                  "embtrain compare --negatives sgns,nce,ace --model skipgram --corpus novels --seeds 3 --baseline sgns "
                  "--metric test/log_likelihood --benchmarks wordsim353,simlex999 --set model.dim=50", "ab" * 32,
@@ -285,7 +285,20 @@ def test_one_seed_without_any_run_folder(tmp_path: Path) -> None:
 def test_a_comparison_without_finished_cells(tmp_path: Path) -> None:
     finished = comparison(tmp_path / "none", ["sgns", "nce"], 1, failed=["sgns-seed1", "nce-seed1"])
     page = checked(report.write(finished)[0].read_text(encoding="utf-8"))
-    assert "No run finished" in page.words and "2 of 2 runs" in page.words and page.tags["svg"] == 0
+    assert "No run finished" in page.words and page.tags["svg"] == 0
+    assert "2 of 2 runs have no scores and are not in the tables above." in page.words
+
+
+@pytest.mark.parametrize(("strategies", "failed", "line"), [
+    (["sgns"], ["sgns-seed1"], "The only run has no scores and is not in the tables above."),
+    (["sgns", "nce"], ["nce-seed1"], "1 of 2 runs has no scores and is not in the tables above."),
+    (["sgns", "nce"], ["nce-seed1"], "The table contains the identity.json of one run."),
+    (["sgns", "nce"], [], "Shared by all 2 runs."),
+])
+def test_one_run_is_counted_in_the_singular(tmp_path: Path, strategies: list[str], failed: list[str], line: str
+                                            ) -> None:
+    finished = comparison(tmp_path / "one", strategies, 1, failed=failed)
+    assert line in checked(report.write(finished)[0].read_text(encoding="utf-8")).words.replace("\u00a0", " ")
 
 
 def test_runs_that_were_joined_name_their_own_commands(tmp_path: Path) -> None:

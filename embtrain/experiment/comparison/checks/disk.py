@@ -13,6 +13,7 @@ from pathlib import Path
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
 from embtrain.common.output_paths import existing_part
+from embtrain.common.terminal import format_count
 from embtrain.experiment.comparison.checks.parts import PlannedRun
 from embtrain.experiment.comparison.shared.places import runs_in
 from embtrain.experiment.comparison.workers import Cell
@@ -32,7 +33,7 @@ def require_disk(folder: Path, cells: Sequence[Cell], planned: Mapping[str, Plan
     if need > (free := machine.free_disk(place)):
         remedy = f", or keep only the last checkpoint of each run with --set train.keep=1, which needs " \
                  f"{mebibytes(smaller)}" if smaller < need else ""
-        raise ResourceError(f"--out: {folder}: the checkpoints and vectors of {len(counted):,} runs need "
+        raise ResourceError(f"--out: {folder}: the checkpoints and vectors of {format_count(len(counted), 'run')} need "
                             f"{mebibytes(need)} on the disk of {place}, and {mebibytes(free)} are free; choose another "
                             f"disk with --out, or compare fewer runs{remedy}")
 

@@ -175,8 +175,8 @@ class Joiner:
         with self._refusing(cell, lease):
             handover.remove_failure(cell)
             if is_used_up:
-                self._fail(cell, lease, f"not started: the {self.budget:,.0f} CPU seconds for all runs were used up",
-                           None, SKIPPED)
+                limit = terminal.format_count(self.budget or 0, "CPU second")
+                self._fail(cell, lease, f"not started: the limit of {limit} for all runs was used up", None, SKIPPED)
             elif kills >= MAX_KILLS:
                 self._fail(cell, lease, f"killed {kills} times without a new checkpoint, which may mean too little "
                            "memory", 128 + signal.SIGKILL)
