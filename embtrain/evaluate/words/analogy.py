@@ -143,10 +143,10 @@ def _accuracy(
     config: WordsConfig,
 ) -> Score:
     n, k = int(counted.sum()), int(hit[counted].sum())
-    missing_note = (
+    others = (
         "" if in_vocabulary.all() else ", others dropped" if config.oov == "drop" else ", others count as wrong"
     )
-    note = f"{int(in_vocabulary.sum())} of {len(questions)} questions found{missing_note}"
+    note = f"{int(in_vocabulary.sum())} of {len(questions)} questions found{others}"
     if n == 0:
         return Score(benchmark, metric, None, note=note)
     low, high, reason = _interval([q for q, c in zip(questions, counted, strict=True) if c], hit[counted], config)

@@ -111,9 +111,9 @@ def score(benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: 
     composed: compose the vectors of words that are still missing from their n-grams.
     """
     s, in_vocabulary = cosines(vectors, pairs, config.oov, lower, composed)
-    missing_note = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
+    others = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
     note = f"{int(in_vocabulary.sum())} of {len(pairs)} pairs found" + (
-        "" if in_vocabulary.all() else f", {missing_note[config.oov]}"
+        "" if in_vocabulary.all() else f", {others[config.oov]}"
     )
     ids = np.stack([vectors.find(words, lower) for words in ([p.word1 for p in pairs], [p.word2 for p in pairs])])
     note += zeros_note(int((vectors.are_zeros(ids).any(0) & in_vocabulary).sum()), "pairs")
