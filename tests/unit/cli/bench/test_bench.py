@@ -703,10 +703,20 @@ def test_kmeans_against_scikit_learn(embtrain_bench: Bench, monkeypatch: pytest.
     found = summary["quality"]["b-t1"]
     assert found["ours"]["inertia"] < 1.05 * found["scikit-learn"]["inertia"] < 1
     assert 900 / 120 <= found["ours"]["largest"] < 900
-    seeds: list[int] = []
-    monkeypatch.setattr(kmeans, "kmeans", lambda x, k, seed: (seeds.append(seed), torch.arange(len(x)) % k)[1])
-    assert embtrain_bench("kmeans", "--rounds", "2", "--only", "a")[0] == 0 and seeds == [1, 2]
     assert embtrain_bench("kmeans", "--corpus", "x.txt")[0] == 2
+
+
+def test_means_run_once_on_few_vectors_before_the_first_round(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch
+                                                              ) -> None:
+    monkeypatch.setattr(samplers, "SIZES", {"a": 400})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)             # no faiss
+    calls: dict[str, list[tuple[int, int]]] = {"kmeans": [], "by_scikit_learn": []}
+    for name, stored in calls.items():
+        monkeypatch.setattr(kmeans, name, lambda x, k, seed, stored=stored: (
+            stored.append((len(x), seed)), torch.arange(len(x)) % k)[1])
+    assert embtrain_bench("kmeans", "--rounds", "2", "--only", "a")[0] == 0
+    expected = [(kmeans.WARM_UP[0], 0), (400, 1), (400, 2)]
+    assert calls == {"kmeans": expected, "by_scikit_learn": expected}
 
 
 def test_exp_is_drawn_and_reported_as_the_softmax() -> None:
