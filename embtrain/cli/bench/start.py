@@ -8,8 +8,9 @@ fit-files  the same on the files of the corpus instead of one file of text; engl
           one a packed archive
 
 Rivals: `import gensim.models`; `import torch`, which `fit` does too; and python, an interpreter that does nothing,
-whose time is part of all others. Everything runs once before the first round, which fills the cache and compiles
-bytecode into a temporary folder, so that no source folder is written to. CPU seconds are of the started process.
+whose time is part of all others. Each case runs once, with one of its numbers of threads, before the first round, which
+fills the cache and compiles bytecode into a temporary folder, so that no source folder is written to. CPU seconds are
+of the started process.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
             ours = {f"{case}-t{n}": partial(start, *CASES[case], *of_fit.get(case, ()))
                     for case, threads_of in chosen if threads_of == n}
             groups.append(Group(n, ours, {name: partial(start, code) for name, code in RIVALS.items()}))
-        for work in (*groups[0].rivals.values(), *groups[0].ours.values()):
+        first_of_case = {name.rpartition("-t")[0]: work for group in reversed(groups)
+                         for name, work in group.ours.items()}
+        for work in (*groups[0].rivals.values(), *first_of_case.values()):
             work()
         return run("start", "s", groups, rounds, {"corpus": files} if needs_text else {})
 

@@ -422,6 +422,18 @@ def test_starts_of_fresh_processes(embtrain_bench: Bench, monkeypatch: pytest.Mo
     assert all(cpu > 0 for times in summary["ours_cpu"].values() for cpu in times)
 
 
+@pytest.mark.parametrize(("only", "before"), [
+    ("import-t1,help-t2", ["pass", "import embtrain", "--help"]), ("import", ["pass", "import embtrain"])])
+def test_each_case_starts_once_before_the_first_round(monkeypatch: pytest.MonkeyPatch, only: str, before: list[str]
+                                                      ) -> None:
+    """Also a case of the second group, which has another number of threads."""
+    calls: list[str] = []
+    monkeypatch.setattr(start, "RIVALS", {"python": "pass"})
+    monkeypatch.setattr(start, "_start", lambda environment, *code: calls.append(code[-1]))
+    monkeypatch.setattr(start, "run", lambda *_: {"calls": list(calls)})
+    assert sorted(bench.measure("start", 1, only.split(","), [1, 2])["calls"]) == sorted(before)
+
+
 @pytest.mark.parametrize(("code", "line"), [
     ("raise SystemExit(3)", "error: raise SystemExit(3): exit code 3: it printed no error"),
     ("import nosuch", "error: import nosuch: exit code 1: ModuleNotFoundError: No module named 'nosuch'")])
