@@ -9,8 +9,6 @@ torch    torch.cdist over all entities, without the known positives: our fallbac
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, find_rival, run, timed
 from embtrain.common import shipped
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.data.catalogue import fetch
@@ -52,15 +50,14 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     """Rounds of every case; `only` names some, for example l1."""
     names = {(norm, n): f"{norm}-d{DIM}-t{n}" for norm in NORMS for n in threads}
     chosen = choose(names.values(), only)
+    has_pykeen, version = find_rival("pykeen", "pykeen")
     found = _graph(corpus or CORPUS)
-    case, has_pykeen = _case(found), importlib.util.find_spec("pykeen") is not None
-    groups = []
+    case, groups = _case(found), []
     for (norm, n), name in names.items():
         if name in chosen:
             rivals: dict[str, Work] = {"pykeen": partial(_pykeen, case, norm, n)} if has_pykeen else {}
             rivals |= {"torch": partial(_torch, case, norm, n)}
             groups.append(Group(n, {name: partial(_ours, case, norm, n)}, rivals))
-    version = importlib.metadata.version("pykeen") if has_pykeen else "not installed: pip install pykeen"
     return run("ranking", "s", groups, rounds, {
         "corpus": corpus or CORPUS, "entities": len(found.entities), "triples": len(case.test), "dim": DIM,
         "sample": min(SAMPLE, len(case.test)), "pykeen": version, "torch": torch.__version__})

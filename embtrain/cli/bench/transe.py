@@ -31,7 +31,6 @@ softmax-l2-d128       sampled softmax, L2, 30 epochs: the previous best
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -43,7 +42,7 @@ import torch
 from torch import Tensor
 
 from embtrain import experiment
-from embtrain.cli.bench.harness.base import Group, Timed, choose, describe, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, choose, describe, find_rival, run, timed
 from embtrain.common.config import as_sets
 from embtrain.common.errors import ResourceError
 from embtrain.data.triples.examples import HEAD, TripleBatch
@@ -100,8 +99,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         return on_gpu(rounds, threads, only, corpus, device)
     names = {f"{name}-t{n}": (case, n) for n in threads for name, case in CASES.items()}
     chosen = choose(list(names), only)
-    task = tasks.read(settings(CASES["k1-l1"], corpus or CORPUS, 1))
-    has_pykeen, groups = importlib.util.find_spec("pykeen") is not None, []
+    has_pykeen, version = find_rival("pykeen", "pykeen")
+    task, groups = tasks.read(settings(CASES["k1-l1"], corpus or CORPUS, 1)), []
     for name in chosen:
         case, n = names[name]
         rivals = {"pykeen": partial(pykeen, task, case, n)} if has_pykeen else {}
@@ -116,6 +115,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
             "positives": len(epoch_triples(task)[0]),
             "entities": task.problem_spec("cpu").n_candidates,
             "settings": SETTINGS,
+            "pykeen": version,
         },
     )
 

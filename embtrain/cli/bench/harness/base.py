@@ -6,7 +6,9 @@ affects both. Times are wall seconds, and CPU seconds for a machine with other w
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import logging
 import os
 import platform
 import resource
@@ -19,7 +21,9 @@ from typing import Any, NamedTuple
 import embtrain
 from embtrain.common import terminal
 from embtrain.common.errors import UsageError
-from embtrain.common.machine import processor
+from embtrain.common.machine import package_version, processor
+
+log = logging.getLogger(__name__)
 
 
 class Timed(NamedTuple):
@@ -56,6 +60,17 @@ def choose(cases: Iterable[str], only: Sequence[str] | None) -> list[str]:
 
 def _matches(case: str, name: str) -> bool:
     return case == name or case.startswith(f"{name}-")
+
+
+def find_rival(module: str, *packages: str) -> tuple[bool, str]:
+    """Whether a rival is installed, and its version for `about`, or how to install it, which a warning repeats.
+
+    packages: names of packages that contain the module; the first is the one to install.
+    """
+    if importlib.util.find_spec(module) is None:
+        log.warning("bench: %s is not installed, and is not timed; pip install %s", module, packages[0])
+        return False, f"not installed: pip install {packages[0]}"
+    return True, next((version for version in map(package_version, packages) if version[0].isdigit()), "unknown")
 
 
 def timed(work: Callable[[], Any], wait: Callable[[], object] = lambda: None) -> tuple[float, float, Any]:
@@ -103,7 +118,7 @@ def run(bench: str, unit: str, groups: Sequence[Group], rounds: int, about: Mapp
         "rounds": rounds, "ours": _rows(ours, "seconds"), "ours_cpu": _rows(ours, "cpu_seconds"),
         "rivals": {name: _rows(r, "seconds") for name, r in rivals.items()},
         "rivals_cpu": {name: _rows(r, "cpu_seconds") for name, r in rivals.items()},
-        "ratio": by_rival.get(first, {}), "ratio_cpu": by_cpu.get(first, {}),
+        "ratio_rival": first or None, "ratio": by_rival.get(first, {}), "ratio_cpu": by_cpu.get(first, {}),
         "ratio_others": {name: of_case for name, of_case in by_rival.items() if name != first},
         "quality": {case: {"ours": _quality(times)} | {n: _quality(r[case]) for n, r in rivals.items() if case in r}
                     for case, times in ours.items()},

@@ -12,7 +12,6 @@ once on a few vectors, so that no round includes the import of a rival.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, find_rival, run, timed
 from embtrain.cli.bench.softmax import samplers
 from embtrain.negatives.sampling import kmeans as ours
 from embtrain.negatives.sampling.kmeans import group_means, kmeans
@@ -37,18 +36,18 @@ def bench(rounds: int, only: Sequence[str] | None) -> dict[str, Any]:
     """Rounds of every case; `only` names some, for example 100k. Each round has its own seed."""
     known = {f"{size}-t1": n for size, n in samplers.SIZES.items()}
     chosen = choose(known, only)
-    has_faiss, groups = importlib.util.find_spec("faiss") is not None, []
+    has_faiss, version = find_rival("faiss", "faiss-cpu")
     ways: dict[str, Way] = {"scikit-learn": by_scikit_learn, **({"faiss": by_faiss} if has_faiss else {})}
     rows, means = WARM_UP
     few = torch.randn(rows, samplers.DIM, generator=torch.Generator().manual_seed(0), dtype=torch.float32, device="cpu")
     for way in (*ways.values(), kmeans):
         way(few, means, 0)
+    groups = []
     for name in chosen:
         x = samplers.Planted(known[name]).c
         k = min(len(x), 4 * round(math.sqrt(len(x))))
         rivals: dict[str, Work] = {rival: _with_seeds(way, x, k) for rival, way in ways.items()}
         groups.append(Group(1, {name: _with_seeds(kmeans, x, k)}, rivals))
-    version = importlib.metadata.version("faiss-cpu") if has_faiss else "not installed: pip install faiss-cpu"
     return run("kmeans", "s", groups, rounds, {
         "dim": samplers.DIM, "scikit-learn": importlib.metadata.version("scikit-learn"), "faiss": version})
 

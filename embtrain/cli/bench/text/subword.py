@@ -12,7 +12,6 @@ creating tables is not timed: for fastText, which does both in the same call, a 
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from embtrain.cli.bench.harness import words
-from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, run, timed
+from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, find_rival, run, timed
 from embtrain.cli.bench.text import skipgram
 from embtrain.common.errors import EmbtrainError
 from embtrain.data.catalogue import fetch
@@ -38,6 +37,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     """Rounds of every layout; `only` names some, for example CENTRE."""
     known = {f"{layout}-t{n}": (n, settings) for n in threads for layout, settings in skipgram.LAYOUTS.items()}
     chosen = {name: known[name] for name in choose(known, only)}
+    has_fasttext, version = find_rival("fasttext", "fasttext-numpy2-wheel", "fasttext")
     file = words.prefix(corpus or CORPUS, TOKENS)
     text = words.read(file, MIN_COUNT)
     benchmarks = [name for name in BENCHMARKS if _is_here(name)]
@@ -51,11 +51,11 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
                 for name, (of_threads, settings) in chosen.items() if of_threads == n}
         rivals: dict[str, Callable[[], Timed]] = {
             "gensim": partial(gensim, file, n, benchmarks, [*vocabulary.words, *unknown])}
-        if importlib.util.find_spec("fasttext") is not None:
+        if has_fasttext:
             rivals = {"fasttext": partial(fasttext, file, n, benchmarks, [*vocabulary.words, *unknown]), **rivals}
         groups.append(Group(n, ours, rivals))
     about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(vocabulary),
-             "unknown": len(unknown), "dim": DIM, "subword": SUBWORD, "settings": words.SHARED,
+             "unknown": len(unknown), "dim": DIM, "subword": SUBWORD, "settings": words.SHARED, "fasttext": version,
              "measured": "one epoch of training; reading the vocabulary and creating tables is not timed"}
     summary = run("subword", "s an epoch", groups, rounds, about)
     per_second = {case: digits(len(text.corpus.ids) / float(np.median(seconds)))

@@ -31,7 +31,7 @@ from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
 from embtrain.cli.bench.hierarchies import hierarchy
 from embtrain.cli.bench.softmax import kernels, kmeans, samplers
-from embtrain.cli.bench.text import group, judging, quality, rare, skipgram, subword
+from embtrain.cli.bench.text import group, judging, quality, rare, reading, skipgram, subword
 from embtrain.common import progress
 from embtrain.common.errors import ResourceError, UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
@@ -91,7 +91,7 @@ def test_ratios_use_medians_and_every_round_is_stored() -> None:
                                  "other": {"one": [8, 8, 8], "two": [8, 8, 8]}}
     assert summary["ours_cpu"]["one"] == [3, 30, 6] and summary["rivals_cpu"]["theirs"]["two"] == [9, 300, 15]
     assert summary["ratio"] == summary["ratio_cpu"] == {"one": 2.5, "two": 1.25}
-    assert summary["ratio_others"] == {"other": {"one": 4.0, "two": 2.0}}
+    assert summary["ratio_others"] == {"other": {"one": 4.0, "two": 2.0}} and summary["ratio_rival"] == "theirs"
 
 
 def test_quality_is_the_mean_over_rounds() -> None:
@@ -105,6 +105,14 @@ def test_a_case_without_rivals_has_times_and_no_ratio() -> None:
     assert summary["quality"]["alone"] == {"ours": {}}
     own = run("alone", "s", [Group(1, {"alone": Played()("alone", [1])})], 1, {}, [].append)
     assert own["ratio"] == own["ratio_others"] == own["rivals"] == {} and own["ours"] == {"alone": [1]}
+    assert own["ratio_rival"] is None
+
+
+def test_a_rival_that_is_not_installed_is_named_with_its_remedy(caplog: pytest.LogCaptureFixture) -> None:
+    assert base.find_rival("nosuch", "no-package", "other") == (False, "not installed: pip install no-package")
+    assert caplog.messages == ["bench: nosuch is not installed, and is not timed; pip install no-package"]
+    caplog.clear()
+    assert base.find_rival("numpy", "no-package", "numpy") == (True, np.__version__) and not caplog.messages
 
 
 def test_each_run_is_printed_with_its_round_and_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,6 +307,8 @@ def test_subword_against_gensim(embtrain_bench: Bench, text: Path, monkeypatch: 
     summary = timed(embtrain_bench, "subword", text, "--only", "CENTRE")
     assert list(summary["ours"]) == list(summary["words_per_second"]) == ["CENTRE-t1"]
     assert "gensim" in summary["rivals"] and summary["about"]["unknown"] > 400      # no word of the benchmark occurs
+    is_missing = summary["about"]["fasttext"].startswith("not installed: ")
+    assert summary["ratio_rival"] == ("gensim" if is_missing else "fasttext")
     quality = summary["quality"]["CENTRE-t1"]
     assert quality["ours"].keys() == quality["gensim"].keys() == {"wordsim353"}
 
@@ -593,6 +603,8 @@ def test_transe_against_pykeen(embtrain_bench: Bench, tmp_path: Path, monkeypatc
     summary = json.loads(out[-1])
     assert list(summary["ours"]) == ["k64-l1-t1", "k64-l2-shared-t1"] and summary["about"]["entities"] == 60
     assert set(summary["ratio"]) == (set(summary["ours"]) if there else set())
+    assert summary["ratio_rival"] == ("pykeen" if there else None)
+    assert there or summary["about"]["pykeen"] == "not installed: pip install pykeen"
     speed = summary["quality"]["k64-l1-t1"]["ours"]["positives_per_cpu_second"]
     assert speed == pytest.approx(1e6 / summary["ours_cpu"]["k64-l1-t1"][0], rel=1e-3)
 
@@ -854,6 +866,20 @@ def test_vmf_against_scipy(embtrain_bench: Bench) -> None:
 
 def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:
     assert list(timed(embtrain_bench, "reading", text, "--only", "read")["ours"]) == ["read-t1"]
+
+
+def test_without_pyarrow_parquet_is_left_out_with_a_warning(embtrain_bench: Bench, text: Path,
+                                                            caplog: pytest.LogCaptureFixture,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    remedy = "pip install 'embtrain[parquet]'"
+    monkeypatch.setattr(reading, "find_spec", lambda name: None)
+    monkeypatch.setattr(reading, "run", lambda bench, unit, groups, *_: {
+        "ours": {case: [1.0] for one in groups for case in one.ours}})
+    summary = bench.measure("reading", 1, None, [1], str(text))
+    assert list(summary["ours"]) == [f"{kind}-t1" for kind in reading.KINDS if kind != "parquet"]
+    assert caplog.messages == [f"bench: pyarrow is not installed, so parquet is not timed; {remedy}"]
+    code, _, err = embtrain_bench("reading", "--only", "parquet")
+    assert (code, err) == (2, f"embtrain: error: --only: parquet: pyarrow is not installed; {remedy}\n")
 
 
 @pytest.mark.parametrize("args", [
