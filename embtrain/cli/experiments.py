@@ -240,8 +240,8 @@ def bench(
 
     options.configure_output(quiet)
     counts = None if threads is None else _counts(threads, "--threads", 1024)
-    # With --json, the lines of the rounds are progress output.
-    with contextlib.redirect_stdout(None if quiet else sys.stderr) if as_json else contextlib.nullcontext():
+    # The lines of the rounds are progress output: nothing with --quiet, and on standard error with --json.
+    with contextlib.redirect_stdout(None if quiet else sys.stderr if as_json else sys.stdout):
         summary = benches.measure(name, rounds, names(only, "--only"), counts, corpus, device)
     options.emit(summary, as_json, lambda: last_line(summary))
 

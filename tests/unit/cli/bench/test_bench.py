@@ -902,5 +902,13 @@ def test_a_repeated_number_of_threads_counts_once(embtrain_bench: Bench, monkeyp
     assert calls == [[2, 1], (1, 2)]
 
 
+def test_quiet_prints_the_summary_alone(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Group(1, {"one": lambda: Timed(1, 1, {})})
+    monkeypatch.setattr(bench, "find", lambda name: lambda rounds, only: run("x", "s", [work], rounds, {}))
+    code, out, err = embtrain_bench("x", "--rounds", "3", "--quiet")
+    assert (code, len(out), err) == (0, 1, "") and json.loads(out[0])["ours"] == {"one": [1, 1, 1]}
+    assert len(embtrain_bench("x", "--rounds", "3")[1]) == 4
+
+
 def test_the_machine_is_described() -> None:
     assert {"embtrain", "python", "machine", "processor", "cores", "load"} == set(base.machine())
