@@ -122,8 +122,9 @@ def resume(run: options.RunFolder, quiet: options.Quiet = False, as_json: option
 
 app.command("continue")(continuation.continue_run)
 for _command in (experiments.compare, experiments.reproduce, experiments.report, experiments.diagnose,
-                 experiments.bench, experiments.submit):
+                 experiments.submit):
     app.command()(_command)
+app.command(cls=options.BenchCommand)(experiments.bench)
 
 
 @app.command()

@@ -216,7 +216,7 @@ def diagnose(
 
 def bench(
     name: Annotated[str, typer.Argument(
-        metavar="NAME", help="Benchmark of speed, e.g. skipgram; an unknown name lists all.")],
+        metavar="NAME", help="Benchmark of speed, e.g. skipgram; --help lists them.")],
     rounds: Annotated[int, typer.Option(
         metavar="N", min=1, max=1000, help="Number of rounds; each runs embtrain and its rivals in turn.")] = 5,
     threads: Annotated[str | None, typer.Option(

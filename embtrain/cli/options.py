@@ -1,4 +1,4 @@
-"""Options shared by several commands: shell completion, quiet mode and JSON output."""
+"""Options shared by several commands: shell completion, quiet mode and JSON output; the help of bench."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from embtrain.common import terminal
 from embtrain.common.errors import EmbtrainError, UsageError
@@ -213,6 +214,24 @@ def configure_output(quiet: bool) -> None:
     to_stderr = logging.StreamHandler()
     to_stderr.setFormatter(terminal.OneLine())
     logging.basicConfig(handlers=[to_stderr], level=logging.WARNING)
+
+
+class BenchCommand(TyperCommand):
+    """Command whose help lists the benchmarks; with NAME it describes that one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta["words"] = list(args)
+        return super().parse_args(ctx, args)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        from embtrain.cli import bench
+
+        known = bench.names()
+        if named := [word for word in ctx.meta.get("words", ()) if word in known]:
+            formatter.write(f"\n{bench.documentation(named[0])}\n")
+            return
+        with formatter.section("Benchmarks (embtrain bench NAME --help describes one)"):
+            formatter.write_dl([(name, bench.documentation(name).partition("\n")[0]) for name in known])
 
 
 def names(text: str | None, flag: str) -> list[str] | None:

@@ -10,11 +10,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
+from importlib.abc import InspectLoader
 from typing import Any, cast
 
 from embtrain.cli.bench import hierarchies, softmax, text
@@ -33,10 +36,18 @@ def names() -> list[str]:
     return sorted(_modules())
 
 
+def documentation(name: str) -> str:
+    """Return the docstring of a benchmark's module, read from its source: an import takes seconds."""
+    spec = importlib.util.find_spec(_modules()[name])
+    source = spec.loader.get_source(spec.name) if spec and isinstance(spec.loader, InspectLoader) else None
+    return ast.get_docstring(ast.parse(source or "")) or ""
+
+
 def find(name: str) -> Bench:
     """Return the benchmark with that name. UsageError with all names if there is none."""
     if name not in names():
-        raise UsageError(f"bench: there is no {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
+        raise UsageError(f"bench: there is no {name!r}{did_you_mean(name, names())}; there are: "
+                         f"{', '.join(names())}; embtrain bench --help describes them")
     return cast(Bench, importlib.import_module(_modules()[name]).bench)
 
 

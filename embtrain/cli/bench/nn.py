@@ -44,7 +44,7 @@ import embtrain.nn as ours
 from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, describe, digits, run, timed
 from embtrain.cli.bench.harness.paired import difference
 from embtrain.cli.bench.harness.planted import FEATURES, METRICS, SIGMA, Problem, Scores
-from embtrain.common import machine
+from embtrain.common import machine, progress
 from embtrain.common.errors import ResourceError
 
 SIZES = {"V10k": 10_000, "V50k": 50_000, "V200k": 200_000, "V1M": 1_000_000}
@@ -91,6 +91,8 @@ class Contest:
         """Train with the next seed, and score on the test."""
         torch.set_num_threads(self.threads)
         if method not in self.rates:
+            progress.print_line(f"bench: choosing the learning rate of {method}: {len(RATES)} trainings of "
+                                f"{self.seconds:g} s each, or a little more")
             self.rates[method] = max(RATES, key=partial(self._valid_log_likelihood, method))
         seed = next(self.seeds.setdefault(method, itertools.count(1)))
         trained = self.train(method, seed, self.rates[method])

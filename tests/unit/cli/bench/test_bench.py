@@ -175,6 +175,20 @@ def test_an_unknown_name_lists_the_known_ones(name: str, message: str) -> None:
         bench.find(name)
 
 
+def test_the_help_lists_and_describes_the_benches(embtrain_bench: Bench) -> None:
+    code, lines, _ = embtrain_bench("--help")
+    text = " ".join(" ".join(lines).split())
+    assert code == 0 and all(f" {name} {bench.documentation(name)[:20]}" in text for name in NAMES)
+    code, lines, _ = embtrain_bench("nn", "--rounds", "3", "--help")
+    assert code == 0 and "\n".join(lines).endswith((nn.__doc__ or "").rstrip())
+
+
+def test_every_bench_has_a_line_of_documentation() -> None:
+    for name in NAMES:
+        first, _, rest = bench.documentation(name).partition("\n")
+        assert first.endswith(".") and rest.startswith("\n"), name
+
+
 CASES = ["PAIR-d100-t1", "PAIR-nce-d100-t1", "PAIR-d300-t1", "PAIR-d100-t2"]
 
 
@@ -814,6 +828,9 @@ def test_losses_as_modules_against_cross_entropy(embtrain_bench: Bench, monkeypa
     monkeypatch.setattr(nn, "timed", lambda work, wait: (1.0, 1.0, work()))
     code, lines, err = embtrain_bench("nn", "--rounds", "3", "--threads", "1", "--only", "Va-B64")
     assert code == 0, err
+    chosen = [line for line in err.splitlines() if line.startswith("bench: choosing the learning rate of ")]
+    assert len(chosen) == len(nn.RIVALS) + len(nn.OURS)
+    assert chosen[0].endswith(" cross-entropy: 2 trainings of 40 s each, or a little more")
     summary = json.loads(lines[-1])
     cases = [f"Va-B64-{method}-t1" for method in nn.OURS]
     assert list(summary["ours"]) == list(summary["difference"]) == cases
