@@ -36,7 +36,7 @@ def choose_for_all(grid: Grid, cells: Sequence[Cell]) -> Grid:
     named = engines - {"auto"}
     if len(named) > 1:
         return grid
-    engine = min(named) if named else "autograd" if any(map(fused_blockers, cells)) else "fused"
+    engine = min(named) if named else "autograd" if fused_blockers(cells) else "fused"
     block_sizes = {block_size(cell, engine) for cell in cells}
     extra_sets = [f"train.engine={engine}"] if "auto" in engines else []
     if len(block_sizes) > 1 and not any(kind.sets_key("train", "chunk") for _, kind in grid.kinds()):
@@ -58,7 +58,7 @@ def describe(cells: Sequence[Cell], own_cells: Sequence[Cell] = ()) -> str:
     show which block sizes the strategies have alone.
     """
     engine = cells[0].settings.train.engine
-    reasons = [] if engine == "fused" else [reason for cell in cells for reason in fused_blockers(cell)]
+    reasons = [] if engine == "fused" else fused_blockers(cells)
     blocks = different_blocks({cell.label: block_size(cell, engine) for cell in own_cells},
                               cells[0].settings.train.chunk)
-    return "; ".join([f"engine: {engine} for all runs", *dict.fromkeys(reasons), *blocks])
+    return "; ".join([f"engine: {engine} for all runs", *reasons, *blocks])

@@ -180,6 +180,21 @@ def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pyt
         and ("softmax: loss.name" in line) == ("softmax" in line)
 
 
+def test_strategies_with_one_reason_against_an_engine_share_its_line(place: Path, tmp_path: Path,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.choose, "core", object)
+    both = {"strategies": ["sgns", "nce", "softmax"], "seeds": 2}
+    planned = compare.plan(grid(place, "train.clip=1", **both), tmp_path)[1]
+    reasons = engine.describe(planned).split("; ")
+    assert [reason for reason in reasons if "train.clip" in reason] == [
+        "sgns, nce, softmax: train.clip: the gradient of a whole update is never formed, so it cannot be clipped"]
+    assert next(reason for reason in reasons if "loss.name: softmax" in reason).startswith("softmax: loss.name")
+    with pytest.raises(UsageError) as caught:
+        compare.plan(grid(place, "train.clip=1", "train.engine=fused", **both), tmp_path)
+    lines = [line for line in caught.value.args if "train.clip" in line]
+    assert len(lines) == 1 and lines[0].startswith("--set train.engine=fused: sgns, nce, softmax: train.clip: ")
+
+
 @pytest.mark.parametrize(("strategies", "sets", "more"), [
     (["sgns", "cluster"], [], ["train.engine=fused", "train.chunk=4096"]),
     (["sgns", "nce"], [], ["train.engine=fused"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -51,10 +51,10 @@ def pairing_errors(grid: Grid, cells: Sequence[Cell]) -> list[str]:
     elif benchmark not in ("valid", "test", *map(benchmark_label, benchmarks)):
         errors.append(f"{flag}: {benchmark!r} is neither valid, test nor one of evaluate.benchmarks: "
                       f"{', '.join(map(benchmark_label, benchmarks))}")
+    fused = [cell for cell in cells if cell.settings.train.engine == "fused"]
+    errors += [f"--set train.engine=fused: {line}" for line in fused_blockers(fused, compiled=True)]
     for cell in cells:
         errors += _overridden_options(grid, cell)
-        if cell.settings.train.engine == "fused":
-            errors += [f"--set train.engine=fused: {reason}" for reason in fused_blockers(cell, compiled=True)]
         same_model = next(reference for reference in cells if reference.model == cell.model)
         for key in (task.section, *PAIRED):
             reference = same_model if key == "model" else first
@@ -95,15 +95,27 @@ def different_blocks(own_blocks: Mapping[str, int], block: int | None) -> list[s
     return [f"train.chunk={block} for all runs, whose strategies have {', '.join(by_block)}"]
 
 
-def fused_blockers(cell: Cell, compiled: bool | None = None) -> list[str]:
-    """Return the reasons why the fused engine cannot train a cell. compiled: as if its kernels were there; None: look.
+def fused_blockers(cells: Sequence[Cell], compiled: bool | None = None) -> list[str]:
+    """Return the reasons why the fused engine cannot train cells, each after the labels that it applies to.
+
+    compiled: whether its kernels are assumed to be there; None: look.
     """
-    settings = cell.settings
-    source = negatives.find(settings.negatives.source)
-    return [f"{cell.label}: {reason}"
-            for reason in choose.why_not_fused(settings.model, source, settings.negatives, settings.loss,
-                                                settings.train, choose.has_kernels(settings.train) if compiled is None
-                                                else compiled)]
+    found = list[tuple[str, str]]()
+    for cell in cells:
+        s = cell.settings
+        has_kernels = choose.has_kernels(s.train) if compiled is None else compiled
+        reasons = choose.why_not_fused(s.model, negatives.find(s.negatives.source), s.negatives, s.loss, s.train,
+                                       has_kernels)
+        found += [(cell.label, reason) for reason in reasons]
+    return group_by_line(found)
+
+
+def group_by_line(found: Iterable[tuple[str, str]]) -> list[str]:
+    """Return each line once, after the names that it applies to: `a, b: line`. found: (name, line)."""
+    names_by_line: dict[str, dict[str, None]] = {}
+    for name, line in found:
+        names_by_line.setdefault(line, {})[name] = None
+    return [f"{', '.join(names)}: {line}" for line, names in names_by_line.items()]
 
 
 def check_equal_settings(cells: Sequence[Cell]) -> list[str]:

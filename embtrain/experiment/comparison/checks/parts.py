@@ -17,6 +17,7 @@ from embtrain.common import machine
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
 from embtrain.common.progress import Progress
 from embtrain.common.types import ProblemSpec
+from embtrain.experiment.comparison.checks.pairing import group_by_line
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run import components, run
 from embtrain.experiment.run.components import Components
@@ -96,10 +97,6 @@ def _collect(cells: Mapping[str, Cell], action: Callable[[Cell], Result]) -> dic
                 errors[name] = error
             progress.add()
     if errors:
-        names_by_line: dict[str, list[str]] = {}
-        for name, reasons in errors.items():
-            for line in reasons.args:
-                names_by_line.setdefault(line, []).append(name)
         kind = type(next(iter(errors.values())))
-        raise kind(*(f"{', '.join(names)}: {line}" for line, names in names_by_line.items()))
+        raise kind(*group_by_line((name, line) for name, reasons in errors.items() for line in reasons.args))
     return results
