@@ -87,6 +87,30 @@ def note(line: str) -> None:
         print(plain(line), file=sys.stderr, flush=True)
 
 
+class Repeated(logging.Filter):
+    """Drops a record whose message has passed before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = set[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        n_passed, message = len(self.passed), record.getMessage()
+        self.passed.add(message)
+        return len(self.passed) > n_passed
+
+
+@contextlib.contextmanager
+def without_repeated_warnings() -> Iterator[None]:
+    """Log each warning of embtrain only once."""
+    log, repeated = logging.getLogger("embtrain"), Repeated()
+    log.addFilter(repeated)
+    try:
+        yield
+    finally:
+        log.removeFilter(repeated)
+
+
 class OneLine(logging.Formatter):
     """`embtrain: MESSAGE` on one line, escaped."""
 

@@ -195,6 +195,20 @@ def test_strategies_with_one_reason_against_an_engine_share_its_line(place: Path
     assert len(lines) == 1 and lines[0].startswith("--set train.engine=fused: sgns, nce, softmax: train.clip: ")
 
 
+def test_models_on_one_corpus_warn_once_of_its_contents(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = small_text(tmp_path) / "text"
+    for file in [text] if text.is_file() else text.iterdir():
+        file.write_text(file.read_text() + " 1984 2001 40 1 2 3 17")
+    first, second = compare.plan(grid(tmp_path, seeds=1), tmp_path)[1]
+    larger = second.settings.model_copy(update={"model": second.settings.model.model_copy(update={"dim": 5})})
+    cells = {first.name: first, second.name: replace(second, settings=larger)}
+    for _ in range(2):
+        caplog.clear()
+        compare.first_run.prepare(tmp_path, list(cells.values()), cells, 0, 1, lambda _: None)
+        assert len(messages := [record.getMessage() for record in caplog.records]) == len(set(messages))
+        assert sum("text.tokenizer=words omits" in message for message in messages) == 1
+
+
 @pytest.mark.parametrize(("strategies", "sets", "more"), [
     (["sgns", "cluster"], [], ["train.engine=fused", "train.chunk=4096"]),
     (["sgns", "nce"], [], ["train.engine=fused"]),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from embtrain.common.terminal import without_repeated_warnings
 from embtrain.experiment.comparison import engine, tuning
 from embtrain.experiment.comparison.checks import disk, parts
 from embtrain.experiment.comparison.workers import Cell
@@ -15,6 +16,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 
 
+@without_repeated_warnings()     # runs of several models read one corpus several times
 def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], trials: int, parallel: int,
             check: Callable[[Task], None]) -> int:
     """Run the checks that need the corpus, check the disk, and return the approximate number of blocks of each run.
