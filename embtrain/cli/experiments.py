@@ -103,7 +103,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(
         metavar="N", min=1, max=1000, help="Number of seeds, counted from 1 (default: the paper's).")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(
-        metavar="SECONDS", min=0,
+        metavar="SECONDS",
         help="Limit of CPU seconds for all runs: none starts after it (default: the paper's, on its corpus).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of every run. Repeatable.")] = None,

@@ -41,8 +41,14 @@ def shortened(line: str) -> str:
 
 
 def format_count(n: float, noun: str) -> str:
-    """Return a number of things: `1 epoch`, `2,000 epochs`. The noun has the plural in s."""
-    return f"{n:,.0f} {noun}{'' if round(n) == 1 else 's'}"
+    """Return a number of things: `1 epoch`, `2,000 epochs`, `0.5 epochs`. The noun has the plural in s."""
+    number = format_whole(n)
+    return f"{number} {noun}{'' if number == '1' else 's'}"
+
+
+def format_whole(n: float) -> str:
+    """Return a number rounded to a whole one; between 0 and 1 with two digits, because 0 would mean none."""
+    return f"{n:.2g}" if 0 < n < 1 else f"{n:,.0f}"
 
 
 def json_escaped(text: str) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,6 +40,8 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
     cpu_seconds: for all runs together. Default: the paper's own limit on the paper's own corpus, else none. sharing:
     how other machines work in the same folder.
     """
+    if cpu_seconds is not None and not 0 < cpu_seconds < math.inf:
+        raise UsageError(f"--cpu-seconds: should be a finite number greater than 0, got {cpu_seconds:g}")
     folder = sharing.folder(out) or dated_folder(Path(name).stem)
     planned, file = paper_grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
     paper = papers.read(file)

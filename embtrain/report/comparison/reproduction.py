@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from embtrain.common.terminal import format_count, format_whole
 from embtrain.evaluate.comparison.reproduction import SOURCES, ReportedNumber, Reproduction
 from embtrain.evaluate.comparison.results import MetricMean
 from embtrain.report.charts import strategies
@@ -16,9 +17,9 @@ def blocks(results: Results, reproduction: Reproduction, decimals: Decimals) -> 
              n.where, n.protocol] for n in reproduction.expected]
     head = [("what", "text"), ("theirs", "text"), ("ours", "number"), ("95 % interval", "number"), ("seeds", "number"),
             ("source of the reported value", "text"), ("their protocol", "text")]
-    spent = "" if reproduction.spent is None else f" These runs took {reproduction.spent:,.0f} CPU seconds."
+    spent = "" if reproduction.spent is None else f" These runs took {format_count(reproduction.spent, 'CPU second')}."
     budget = "" if reproduction.budget is None else \
-        f" The budget on {reproduction.corpus} is {reproduction.budget:,.0f}."
+        f" The budget on {reproduction.corpus} is {format_whole(reproduction.budget)}."
     return [Paragraph(reproduction.citation), Paragraph("Conditions of the claim; intervals over seeds:"),
             Items([check.text for check in reproduction.checks]), *([ReportTable(head, rows)] if rows else []),
             Paragraph("Differences from the paper:"),

@@ -18,7 +18,8 @@ MISSING = "NAME: is missing; give the paper to reproduce, or no option to list t
     ("report RUN --figures gif", "--figures: gif: unknown; choose from svg, pdf, png"),
     ("reproduce --threads 2", MISSING), ("reproduce --retry-failed", MISSING), ("reproduce --lease-seconds 2", MISSING),
     ("reproduce --parallel 1", MISSING), ("reproduce --cpu-seconds 0", MISSING), ("reproduce --join", MISSING),
-    ("reproduce nce_note_k --cpu-seconds nan", "Invalid value for '--cpu-seconds': "),
+    *((f"reproduce nce_note_k --cpu-seconds {x}", f"--cpu-seconds: should be a finite number greater than 0, got {x}")
+      for x in ("0", "-1", "nan", "inf")),
     ("compare --negatives sgns,nce --search RUN/empty.yaml", "--search: RUN/empty.yaml: contains no keys; give lines"),
     ("compare --negatives sgns,nce --search RUN/empty.yaml --trials 2", "--search: RUN/empty.yaml: contains no keys"),
     ("compare --negatives sgns,nce --search train.lr=1:0 --trials 2",

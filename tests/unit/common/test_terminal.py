@@ -54,7 +54,8 @@ def test_all_other_characters_stay(text: str) -> None:
 
 
 @pytest.mark.parametrize(("n", "text"), [
-    (0, "0 epochs"), (1, "1 epoch"), (1.0, "1 epoch"), (0.6, "1 epoch"), (1.4, "1 epoch"), (0.4, "0 epochs"),
+    (0, "0 epochs"), (1, "1 epoch"), (1.0, "1 epoch"), (0.6, "0.6 epochs"), (1.4, "1 epoch"), (0.9999, "1 epoch"),
+    (0.0001, "0.0001 epochs"),
     (2000, "2,000 epochs")])
 def test_one_thing_is_counted_in_the_singular(n: float, text: str) -> None:
     assert terminal.format_count(n, "epoch") == text

@@ -623,7 +623,7 @@ def test_progress_follows_cpu_seconds_if_they_end_before_the_blocks(
 def test_runs_without_cpu_seconds_left_are_counted(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
                                                    n: int, text: str) -> None:
     cells = compare.plan(grid(place), tmp_path)[1][:n]
-    for budget, limit in ((60.0, "60 CPU seconds"), (1.0, "1 CPU second"), (0.6, "1 CPU second")):
+    for budget, limit in ((60.0, "60 CPU seconds"), (1.0, "1 CPU second"), (0.0001, "0.0001 CPU seconds")):
         workers._leave_out(deque(cells), budget)
         assert f"the limit of {limit} is used up, which skips {text}; set a larger limit" in capsys.readouterr().err
         assert f"not started: the limit of {limit} for all runs was used up" in cells[0].failure.read_text()

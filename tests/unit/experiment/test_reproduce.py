@@ -431,7 +431,7 @@ def test_a_spent_budget_leaves_the_rest_out(place: Path, tmp_path: Path, local_r
     name = str(place / "tiny.yaml")
     finished = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1, cpu_seconds=1e-9)
     assert local_runs.log == ["fit softmax-seed1"]  # the first starts before the budget is used
-    assert "8 runs are skipped" in capsys.readouterr().err
+    assert "the limit of 1e-09 CPU seconds is used up, which skips 8 runs" in capsys.readouterr().err
     assert [cell["status"] for cell in finished.results["cells"]] == ["finished", *["not run"] * 8]
     assert "not started" in finished.results["cells"][1]["error"]
     assert finished.results["reproduction"]["checks"][0]["verdict"] == NOT_SEPARABLE
