@@ -118,7 +118,8 @@ def without_repeated_warnings() -> Iterator[None]:
 
 
 class OneLine(logging.Formatter):
-    """`embtrain: MESSAGE` on one line, escaped."""
+    """`embtrain: MESSAGE` on one line, escaped; records of another library begin with the name of its logger."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"embtrain: {shortened(plain(record.getMessage()))}"
+        library = record.name.partition(".")[0]
+        return f"{plain(library)}: {shortened(plain(record.getMessage()))}"

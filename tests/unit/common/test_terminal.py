@@ -61,6 +61,13 @@ def test_one_thing_is_counted_in_the_singular(n: float, text: str) -> None:
     assert terminal.format_count(n, "epoch") == text
 
 
+@pytest.mark.parametrize(("logger", "start"), [
+    ("embtrain", "embtrain"), ("embtrain.train.state.checkpoint", "embtrain"), ("pykeen.nn.representation", "pykeen")])
+def test_a_log_line_begins_with_the_library_that_wrote_it(logger: str, start: str) -> None:
+    record = logging.LogRecord(logger, logging.WARNING, "file.py", 1, "inferred %s", ("a",), None)
+    assert terminal.OneLine().format(record) == f"{start}: inferred a"
+
+
 @pytest.mark.parametrize(("columns", "width"), [(80, 80), (100, 100), (20, 60), (500, 120)])
 def test_lines_are_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
