@@ -436,7 +436,8 @@ def test_all_runs_have_an_engine_that_trains_every_trial(place: Path, tmp_path: 
     with pytest.raises(Stopped):
         run(place, tmp_path, search=[search], trials=2)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("engine: ")]
-    assert line.startswith(f"engine: {expected} for all runs") and (f"sgns, nce: {key}: " in line) == ("lr" not in search)
+    assert line.startswith(f"engine: {expected} for all runs")
+    assert (f"sgns, nce: {key}: " in line) == ("lr" not in search)
     planned, cells = compare.plan(grid(place, search=[search], trials=2), tmp_path)
     assert {cell.settings.train.engine for cell in cells} == {expected}
     assert compare.plan(planned, tmp_path)[0] == planned
