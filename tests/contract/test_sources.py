@@ -290,7 +290,8 @@ def test_contexts_can_have_two_columns(case):
         log_p = log_prob_of_all(sampler, queries)
         torch.testing.assert_close(log_p.exp().sum(1), torch.ones(len(queries), dtype=torch.float64), atol=1e-5, rtol=0)
         log_q = q_of_draws(sampler, queries, drawn).log().gather(1, drawn.ids)
-        torch.testing.assert_close(log_q, drawn.log_q.double(), atol=1e-5, rtol=0)
+        # Logits and log Z of ACE are float32 numbers up to 51, of which 8 units in the last place are 3e-5.
+        torch.testing.assert_close(log_q, drawn.log_q.double(), atol=3e-5 if case.startswith("ace") else 1e-5, rtol=0)
         spread = {tuple(x): log_p[i] for i, x in enumerate(queries.context.tolist())}
         assert float((spread[0, 0] - spread[2, 1]).abs().max()) > 0.5    # another query, another distribution
         columns = [float((spread[0, 0] - spread[second]).abs().max()) for second in ((0, 1), (1, 0))]
