@@ -85,6 +85,13 @@ def load(file: Path, source: Path) -> ctypes.CDLL:
     return library
 
 
+@cache
+def prefetches_near() -> bool:
+    """Whether this processor is faster if rows are prefetched shortly before their use (see source/training/rows.h)."""
+    library = core()
+    return library is not None and bool(library.embtrain_prefetches_near())
+
+
 def level() -> str:
     """The level of the library in use, e.g. x86-64-v3; none without a library."""
     library = core()

@@ -27,7 +27,7 @@ import numpy as np
 
 from embtrain.kernels.arguments.updates import RowPool, SkipGramLossSpec, Windows
 from embtrain.kernels.core.binding import address, check_array, fields
-from embtrain.kernels.core.loader import core
+from embtrain.kernels.core.loader import core, prefetches_near
 from embtrain.kernels.core.tables import (
     LOSSES as SHARED_LOSSES,
     NegativeBatch,
@@ -56,7 +56,7 @@ class _SkipGramTask(ctypes.Structure):
         "u v u_acc v_acc centre start target ids log_q log_q_table log_q_target weight false_negatives c scores "
         "pool_start pool_row",
         "n_u n_v u_stride v_stride dim n_windows n_pairs n_draws k share weight_stride n_false_negatives c_stride "
-        "mask_target loss ranking centered threads n_words n_pool_rows pool_mean",
+        "mask_target loss ranking centered threads n_words n_pool_rows pool_mean prefetch_near",
         "margin positive_weight alpha total_weight lr eps")
 
 
@@ -99,7 +99,7 @@ def _task(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_s
         len(windows.centre), len(windows.target), *negatives.numbers,
         1 if loss_spec.c is not None and loss_spec.c.ndim else 0, negatives.mask_target, LOSSES[loss_spec.loss],
         loss_spec.ranking, loss_spec.centered, 1, _n_words(u, pool), 0 if pool is None else len(pool.row),
-        pool is not None and pool.mean, loss_spec.margin, loss_spec.positive_weight, loss_spec.alpha,
+        pool is not None and pool.mean, prefetches_near(), loss_spec.margin, loss_spec.positive_weight, loss_spec.alpha,
         negatives.total_weight, lr, EPS)
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings, strategies as st
 
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.kernels.core import binding
-from embtrain.kernels.core.tables import HUGE_PAGE_BYTES, NegativeBatch, Table, zeros, zeros_on_huge_pages
+from embtrain.kernels.core.tables import HUGE_PAGE_BYTES, NegativeBatch, Table, UpdateResult, zeros, zeros_on_huge_pages
 from embtrain.kernels.reference.training import skipgram as reference
 from embtrain.kernels.training import skipgram as wrapper
 from embtrain.kernels.training.skipgram import RowPool, SkipGramLossSpec, Windows
@@ -325,6 +325,26 @@ def test_one_thread_is_bitwise_reproducible(share: int, pool: str) -> None:
         single, two = case.run(core), case.run(core)
         assert single[0].x.tobytes() == two[0].x.tobytes() and single[1].x.tobytes() == two[1].x.tobytes()
         assert single[2].loss == two[2].loss
+
+
+@needs_core
+@looped("dim", [1, 13, 36, 64, 100, 128, 129])
+@looped("pool", ["none", "mean"])
+@looped("share, k", [(0, 5), (1, 5), (1, 64)])
+def test_both_ways_to_prefetch_have_the_same_bits(dim: int, pool: str, share: int, k: int) -> None:
+    case = Case(3, 9, 300, dim, [3, 4, 1, 5] * 9, share, k, "sampled_softmax", pool=pool)
+    for core in NATIVE:
+        near, early = _update(case, core, prefetch_near=True), _update(case, core, prefetch_near=False)
+        assert near[0].x.tobytes() == early[0].x.tobytes() and near[1].x.tobytes() == early[1].x.tobytes()
+        assert near[2].loss == early[2].loss
+
+
+def _update(case: Case, core: str, prefetch_near: bool) -> tuple[Table, Table, UpdateResult]:
+    """Update the tables of a case as on a processor for which the rows are prefetched in this way, and check them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wrapper, "prefetches_near", lambda: prefetch_near)
+        assert_agree(case, core)
+        return case.run(core)
 
 
 @looped("core", CORES)

@@ -10,10 +10,15 @@
 
 namespace {
 
+constexpr int LINE_FLOATS = 16;     // floats of a cache line
 constexpr int STRIP = 32;   // floats between two prefetches of one row
 
-// While rows are processed, the rows `next` are prefetched: one cache line each per STRIP floats, the first lines by
-// `dots`, the others by the loops of `move`. A single burst would fill the line-fill buffers and delay other loads.
+// How the rows `next` are prefetched while others are processed:
+//   EARLY  a window or more ahead, into the second cache: one cache line each per STRIP floats, the first lines by
+//          `dots`, the others by the loops of `move`
+//   NEAR   a few rows ahead, into the first cache, all by `dots`
+// A single burst would fill the line-fill buffers and delay other loads.
+enum class Prefetch { EARLY, NEAR };
 
 inline void prefetch(const float* p) { __builtin_prefetch(p, 1, 3); }
 
@@ -28,7 +33,7 @@ struct PrefetchQueue {
     void prefetch_lines() {
         for (int64_t i = 0; i < quota && rows > 0; ++i) {
             prefetch_early(*row + d);
-            d += 16;
+            d += LINE_FLOATS;
             if (d >= dim) { d = 0; ++row; --rows; }
         }
     }
@@ -80,21 +85,32 @@ inline void subtract(float* to, int64_t n, float a, const vec* y) {
     write<C>(to, n, z);
 }
 
+// Prefetch the cache lines that begin among the W floats at place d, if the rows are prefetched NEAR.
+template <Prefetch P>
+inline void prefetch_vectors(float* const* next, int64_t d) {
+    if (P == Prefetch::NEAR && d % LINE_FLOATS == 0) UNROLL for (int i = 0; i < 4; ++i) prefetch(next[i] + d);
+}
+
 // The products of u with four rows, and a part of the prefetches of the rows `next`.
+template <Prefetch P>
 inline half dots_4(float* const* row, float* const* next, const float* u, int64_t dim) {
     vec y[4] = {};
     int64_t d = 0;
     for (; d + STRIP <= dim; d += STRIP)
         UNROLL for (int e = 0; e < STRIP; e += W) {
-            for (int i = e / (STRIP / 4); i < (e + W) / (STRIP / 4); ++i) prefetch_early(next[i] + d / 2);
+            prefetch_vectors<P>(next, d + e);
+            for (int i = e / (STRIP / 4); P == Prefetch::EARLY && i < (e + W) / (STRIP / 4); ++i)
+                prefetch_early(next[i] + d / 2);
             const vec x = load(u + d + e);
             for (int i = 0; i < 4; ++i) y[i] += x * load(row[i] + d + e);
         }
     for (; d + W <= dim; d += W) {
+        prefetch_vectors<P>(next, d);
         const vec x = load(u + d);
         for (int i = 0; i < 4; ++i) y[i] += x * load(row[i] + d);
     }
     if (d < dim) {
+        prefetch_vectors<P>(next, d);
         const vec x = load_first(u + d, dim - d);
         for (int i = 0; i < 4; ++i) y[i] += x * load_first(row[i] + d, dim - d);
     }
@@ -102,15 +118,19 @@ inline half dots_4(float* const* row, float* const* next, const float* u, int64_
 }
 
 // The same for rows of C vectors, the last with `rest` floats, where u stays in registers.
-template <int C>
+template <Prefetch P, int C>
 inline half dots_4(float* const* row, float* const* next, const vec* u, int64_t rest, int64_t dim) {
     const int64_t prefetched = dim / STRIP * (STRIP / 2);
     vec y[4] = {};
-    UNROLL for (int c = 0; c < C - 1; ++c)
+    UNROLL for (int c = 0; c < C - 1; ++c) {
+        prefetch_vectors<P>(next, c * W);
         UNROLL for (int i = 0; i < 4; ++i) {
-            if (c * W % STRIP == 0 && c * W / 2 < prefetched) prefetch_early(next[i] + c * W / 2);
+            if (P == Prefetch::EARLY && c * W % STRIP == 0 && c * W / 2 < prefetched)
+                prefetch_early(next[i] + c * W / 2);
             y[i] += u[c] * load(row[i] + c * W);
         }
+    }
+    prefetch_vectors<P>(next, (C - 1) * W);
     UNROLL for (int i = 0; i < 4; ++i) y[i] += u[C - 1] * load_first(row[i] + (C - 1) * W, rest);
     return sums(y[0], y[1], y[2], y[3]);
 }
@@ -126,39 +146,43 @@ inline INLINE void dots_by(int64_t n, float* s, Four four) {
     }
 }
 
+template <Prefetch P>
 inline void dots(float* const* row, float* const* next, int64_t n, const float* u, int64_t dim, float* s) {
+    for (int64_t d = 0; P == Prefetch::NEAR && d < dim; d += LINE_FLOATS) prefetch(next[-1] + d);
     if (dim > PART * W) {
-        dots_by(n, s, [&](int64_t i) INLINE { return dots_4(row + i, next + i, u, dim); });
+        dots_by(n, s, [&](int64_t i) INLINE { return dots_4<P>(row + i, next + i, u, dim); });
         return;
     }
     in_parts(dim, [&](auto count, int64_t, int64_t rest) INLINE {
         constexpr int C = decltype(count)::value;
         vec x[C];
         read<C>(u, rest, x);
-        dots_by(n, s, [&](int64_t i) INLINE { return dots_4<C>(row + i, next + i, x, rest, dim); });
+        dots_by(n, s, [&](int64_t i) INLINE { return dots_4<P, C>(row + i, next + i, x, rest, dim); });
     });
 }
 
 // Each row is read, then moved: row_i -= step_i u; out = Σ g_i row_i. If PLAIN, step_i is lr g_i and out = u - lr times
 // the sum.
-template <bool PLAIN>
+template <Prefetch P, bool PLAIN>
 inline void move(float* const* row, float* const* next, const float* g, const float* step, int64_t n, const float* u,
                  int64_t dim, float* out, float lr) {
     const int64_t prefetched = dim / STRIP * (STRIP / 2);  // by `dots`
     in_parts<W == 16 ? PART : 4>(dim, [&](auto count, int64_t d, int64_t rest) INLINE {
         constexpr int C = decltype(count)::value, LINES = (C * W + 31) / 32;
-        const int64_t begin = prefetched + round_up(d / 2, 16);
+        const int64_t begin = prefetched + round_up(d / 2, LINE_FLOATS);
         vec x[C], y[C], z[C];
         read<C>(u + d, rest, x);
         UNROLL for (int c = 0; c < C; ++c) y[c] = vec{};
         for (int64_t i = 0; i < n; ++i) {
-            UNROLL for (int l = 0; l < LINES; ++l) prefetch_early(next[i] + begin + 16 * l);
+            UNROLL for (int l = 0; P == Prefetch::EARLY && l < LINES; ++l)
+                prefetch_early(next[i] + begin + LINE_FLOATS * l);
             read<C>(row[i] + d, rest, z);
             UNROLL for (int c = 0; c < C; ++c) y[c] += splat(g[i]) * z[c];
             UNROLL for (int c = 0; c < C; ++c) z[c] -= splat(PLAIN ? lr * g[i] : step[i]) * x[c];
             write<C>(row[i] + d, rest, z);
         }
-        UNROLL for (int c = 0; c < C; c += 16 / W) prefetch_early(next[-1] + d + c * W);
+        UNROLL for (int c = 0; P == Prefetch::EARLY && c < C; c += LINE_FLOATS / W)
+            prefetch_early(next[-1] + d + c * W);
         UNROLL for (int c = 0; c < C; ++c) y[c] = PLAIN ? x[c] - splat(lr) * y[c] : y[c];
         write<C>(out + d, rest, y);
     });

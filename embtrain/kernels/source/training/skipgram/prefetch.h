@@ -5,10 +5,12 @@
 
 namespace {
 
-// Rows between the current row and the prefetched one; 32 and 128 were slower. A window whose negatives are more is
+// Rows between the current row and the one prefetched EARLY; 32 and 128 were slower. A window of more negatives is
 // prefetched as a whole: `dots` prefetches one half of a row and `move` the other, which is too late for rows of the
 // same window.
 constexpr int64_t LEAD = 64, MOST_LEAD = 128, TARGETS = 8;
+// Cache lines between the current row and the one prefetched NEAR. Longer rows were faster if prefetched EARLY.
+constexpr int64_t NEAR_LINES = 112, LONGEST_NEAR = 128;
 constexpr int64_t IDS_AHEAD = 256;  // ids between the listed and the prefetched ones
 constexpr int64_t WINDOWS_AHEAD = 64;  // windows between the listed one and those whose centre and start are prefetched
 
@@ -56,12 +58,13 @@ public:
     int32_t* id = nullptr;
 
     bool make(Scratch& scratch, const SkipGramTask& t, int64_t max_pairs, int64_t most_columns, int64_t first,
-              int64_t last, HotRows& hot) {
+              int64_t last, HotRows& hot, Prefetch kind) {
         task = &t;
         hot_rows = &hot;
         max_window = max_pairs + 1 + most_columns;
         if (Shift(t).drawn && t.log_q == nullptr) log_q = t.log_q_table;
-        lead = t.share == 0 ? LEAD : std::clamp(t.k + TARGETS, LEAD, MOST_LEAD);
+        if (kind == Prefetch::NEAR) lead = NEAR_LINES * LINE_FLOATS / round_up(t.dim, LINE_FLOATS);
+        else lead = t.share == 0 ? LEAD : std::clamp(t.k + TARGETS, LEAD, MOST_LEAD);
         size = 4 * (lead + 2 * max_window) + 256;
         row = rows = scratch.take<float*>(size + GROUP);
         id = ids = scratch.take<int32_t>(size + GROUP);

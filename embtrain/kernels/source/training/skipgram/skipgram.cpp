@@ -23,6 +23,15 @@ bool pools_are_within(const SkipGramTask& t) {
     return is_valid;
 }
 
+template <Prefetch P>
+int update_windows(const SkipGramTask& t, int64_t max_pairs, int64_t first, int64_t last, double* loss,
+                   double* c_grad) {
+    WindowUpdate<P> window(t, max_pairs, first, last);
+    if (!window.ok()) return NO_MEMORY;
+    *loss = window.range(first, last, c_grad);
+    return OK;
+}
+
 }  // namespace
 
 extern "C" EMBTRAIN_API int embtrain_skipgram_check(const SkipGramTask* task) {
@@ -59,9 +68,8 @@ extern "C" EMBTRAIN_API int embtrain_skipgram_update(const SkipGramTask* task, i
         if (!block.ok()) return NO_MEMORY;
         *loss = block.range(first, last, c_grad);
     } else {
-        WindowUpdate window(t, max_pairs, first, last);
-        if (!window.ok()) return NO_MEMORY;
-        *loss = window.range(first, last, c_grad);
+        const bool is_near = t.prefetch_near && t.dim <= LONGEST_NEAR;
+        return (is_near ? update_windows<Prefetch::NEAR> : update_windows<Prefetch::EARLY>)(t, max_pairs, first, last, loss, c_grad);
     }
     return OK;
 }

@@ -24,7 +24,8 @@ struct SkipGramTask {
         c_stride,
         mask_target, loss, ranking, centered,
         threads,                   // that update the tables at the same time
-        n_words, n_pool_rows, pool_mean;  // words that centres may be; length of pool_row; whether h is a mean
+        n_words, n_pool_rows, pool_mean,  // words that centres may be; length of pool_row; whether h is a mean
+        prefetch_near;             // how rows are prefetched, see rows.h; results are the same
     double margin, positive_weight, alpha, total_weight, lr, eps;   // positive_weight: of gBCE
 };
 

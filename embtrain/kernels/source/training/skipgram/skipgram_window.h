@@ -10,7 +10,7 @@ namespace {
 // more rows, take longer than `correct`.
 constexpr int64_t MOST_COMPARED = 16;
 
-class WindowUpdate {
+template <Prefetch P> class WindowUpdate {
 public:
     WindowUpdate(const SkipGramTask& t, int64_t max_pairs, int64_t first, int64_t last) : t(t), shift(t) {
         per_pair = t.share == 0;
@@ -25,7 +25,7 @@ public:
         const int64_t pairs = t.start[last] - t.start[first];
         centres.make(scratch, t, 1, first, last);
         hot_rows.make(scratch, t, pairs + (per_pair ? pairs : last - first) * t.k, n + max_pairs);
-        stream.make(scratch, t, max_pairs, n, first, last, hot_rows);
+        stream.make(scratch, t, max_pairs, n, first, last, hot_rows, P);
         hit = scratch.take<Hit>(max_pairs * t.k + 1);
         seen.make(scratch, all);
         if (!scratch.ok) return;
@@ -68,7 +68,7 @@ private:
         float* const* row = stream.row + 1;
         const int32_t* const id = stream.id + 1;
         float* const* const next = stream.ahead() + 1;
-        dots(row, next, all, u, t.dim, s);                            // targets, then negatives
+        dots<P>(row, next, all, u, t.dim, s);                            // targets, then negatives
 
         // SGD need not merge repeated rows; among many they are so frequent that it does not look for them
         const bool is_sgd = t.v_acc == nullptr;
@@ -105,7 +105,7 @@ private:
             row = moved, a = slope, row_id = id_moved;
         }
         const float lr = (float)t.lr;
-        if (is_sgd && !is_pooled && !may_repeat) move<true>(row, next, a, steps, k, u, t.dim, u, lr);
+        if (is_sgd && !is_pooled && !may_repeat) move<P, true>(row, next, a, steps, k, u, t.dim, u, lr);
         else {
             if (is_sgd) for (int64_t r = 0; r < k; r += W) store(steps + r, splat(lr) * load(a + r));
             else {
@@ -113,7 +113,7 @@ private:
                 for (int64_t r = 0; r < k; ++r)
                     steps[r] = a[r] * rate(t, hot_rows.acc_of(row_id[r]), a[r] * a[r] * mean);
             }
-            move<false>(row, next, a, steps, k, u, t.dim, h, lr);
+            move<P, false>(row, next, a, steps, k, u, t.dim, h, lr);
             if (is_sgd && may_repeat) {
                 vec product = {};
                 for (int64_t r = 0; r < all; r += W) product += first(load(g + r) * load(s + r), all - r);
