@@ -40,7 +40,8 @@ class Query:
     slot: Tensor                    # (B,) int64
     query_id: Tensor | None = None  # (B,) int64  rows with equal ids have the same query; ids 0..Q-1
     window: Tensor | None = None    # (B,) int64  rows of one window may share a draw; ids ascending
-    window_offsets: Tensor | None = None  # (W+1,) int64  the rows of window w are offsets[w] .. [w+1]; None: unknown
+    # (W+1,) int64  the rows of window w, which all have one query, are offsets[w] .. [w+1]; None: unknown
+    window_offsets: Tensor | None = None
     by_id: bool = False             # vectors[query_id] is the vector of each row; else `vectors` is
     is_training: bool = True        # False: a draw for them changes no state of a source but its random numbers
 

@@ -532,6 +532,20 @@ def test_rows_drawn_by_slices_equal_rows_drawn_at_once(monkeypatch):
         assert whole.draw_id is parts.draw_id or torch.equal(whole.draw_id, parts.draw_id)
 
 
+@looped("max_scores", [48, 1 << 20])
+def test_known_offsets_of_windows_do_not_change_draws(max_scores, monkeypatch):
+    monkeypatch.setattr(sampler, "MAX_SCORES", max_scores)
+    words, offsets = query(9), torch.tensor([0, 3, 4, 9, 11, 16, 17, 21, 25, 30])
+    window = torch.arange(9).repeat_interleave(offsets.diff())
+    slow = Query(words.vectors, words.context[window], query(30).target, query(30).slot, window, window, by_id=True)
+    for core in CORES:
+        with using(core):
+            one, two = (source("cluster uniform inside by windows").draw(x, 4, TableView())
+                        for x in (slow, replace(slow, window_offsets=offsets)))
+        assert torch.equal(one.ids, two.ids) and torch.equal(one.log_q, two.log_q)
+        assert torch.equal(one.draw_id, two.draw_id)
+
+
 @looped("step, cuts", [(1, [2, 3, 7]), (2, [3, 7]), (3, [7]), (4, [7])])
 def test_slice_has_whole_draws(step, cuts):
     draw_id = torch.tensor([4, 4, 5, 9, 9, 9, 9])

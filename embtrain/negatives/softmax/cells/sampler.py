@@ -73,7 +73,8 @@ class CellSampler:
             return self._draw_with_torch(rows, k, view) if core is None else \
                 self._draw_with_core(core, rows, k, view, with_target or self.rules.excludes_target)
 
-        if n <= step:
+        offsets = query.window_offsets if self.rules.by_window else None
+        if (n if offsets is None else len(offsets) - 1) <= step:                    # the number of draws, or more
             return draw_rows(query)
         if not self.rules.by_window:
             return _concat_draws(query, _slices(n, step), draw_rows)
@@ -106,6 +107,8 @@ class CellSampler:
         if not self.rules.by_window:
             row_draws = query_id if query.query_id is None else torch.arange(len(query), device=query_id.device)
             return row_draws, row_draws
+        if query.window_offsets is not None:
+            return query.windows(), query.window_offsets[:-1]
         draw_id = _window_draw_ids(query, query_id)
         return draw_id, first_occurrence(draw_id)
 
