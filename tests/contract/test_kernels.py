@@ -16,7 +16,7 @@ from embtrain.kernels.core.loader import core
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "embtrain" / "kernels"
 EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
-OF_LEVEL = {"embtrain_source", "embtrain_level"}  # called by core/loader.py
+OF_LEVEL = {"embtrain_source", "embtrain_level", "embtrain_prefetches_near"}  # called by core/loader.py
 NO_WRAPPERS = {"__init__", "rows"}
 FAMILIES = ("sampling", "scoring", "text", "training")
 WITHOUT_IDS = ("alias", "row_products", "table_products", "bessel")

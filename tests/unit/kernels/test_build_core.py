@@ -112,7 +112,7 @@ def test_nothing_but_the_marked_functions_is_exported(tree: Path) -> None:
         symbols = subprocess.run(["nm", "-D", "--defined-only", file], cwd=tree, capture_output=True, text=True,
                                  check=True)
         assert {line.split()[-1] for line in symbols.stdout.splitlines()} == {
-            "embtrain_source", "embtrain_level", "embtrain_alias_draw"}
+            "embtrain_source", "embtrain_level", "embtrain_prefetches_near", "embtrain_alias_draw"}
 
 
 @needs_compiler

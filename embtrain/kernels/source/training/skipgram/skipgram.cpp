@@ -69,7 +69,8 @@ extern "C" EMBTRAIN_API int embtrain_skipgram_update(const SkipGramTask* task, i
         *loss = block.range(first, last, c_grad);
     } else {
         const bool is_near = t.prefetch_near && t.dim <= LONGEST_NEAR;
-        return (is_near ? update_windows<Prefetch::NEAR> : update_windows<Prefetch::EARLY>)(t, max_pairs, first, last, loss, c_grad);
+        const auto update = is_near ? update_windows<Prefetch::NEAR> : update_windows<Prefetch::EARLY>;
+        return update(t, max_pairs, first, last, loss, c_grad);
     }
     return OK;
 }

@@ -68,7 +68,7 @@ private:
         float* const* row = stream.row + 1;
         const int32_t* const id = stream.id + 1;
         float* const* const next = stream.ahead() + 1;
-        dots<P>(row, next, all, u, t.dim, s);                            // targets, then negatives
+        dots<P>(row, next, all, u, t.dim, s);                         // targets, then negatives
 
         // SGD need not merge repeated rows; among many they are so frequent that it does not look for them
         const bool is_sgd = t.v_acc == nullptr;
