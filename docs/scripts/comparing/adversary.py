@@ -8,7 +8,7 @@ from typing import NamedTuple
 from charts.scatter import Panel, Point, scatter
 from raw import CPU, RESULTS, Comparison, comparison, figure, table
 
-from embtrain.evaluate.statistics.significance import difference, t_interval
+from embtrain.evaluate.statistics.significance import holm_family, paired_t, t_interval
 from embtrain.report.comparison.decimals import metric_label
 
 
@@ -51,6 +51,7 @@ NAMES = {"ace-r0.025": "ace", "sgns-r0.025": "sgns", "nce-r0.025": "nce",
 _NAME = r"[\w+-]+ \([^)]*\)"
 _VERDICT = r"(beats?|(?:is|are) worse than|(?:is|are) not separable from)"
 _WORDS = {"beat": "better", "beats": "better", "worse": "worse", "separable": "not separable"}
+_OF_ACE = {"A beats B": "better", "B beats A": "worse"}
 
 
 def adversary_chart() -> str:
@@ -60,16 +61,17 @@ def adversary_chart() -> str:
 
 
 def adversary_table() -> str:
-    """Return the difference of ACE from fixed noise, paired by seed, the ratio of their CPU times, and the verdict at
-    equal CPU time.
+    """Return the difference of ACE from fixed noise, paired by seed, its verdict with Holm's correction over all rows,
+    the ratio of their CPU times, and the verdict at equal CPU time.
     """
+    all_found = [comparison_of(task) for task in TASKS]
+    metrics = [found.grid["metric"] for found in all_found]
+    judged = holm_family([paired_t(found.values[metric][task.ace], found.values[metric][task.noise], ("A", "B"), metric)
+                          for task, found, metric in zip(TASKS, all_found, metrics, strict=True)])
     rows = []
-    for task in TASKS:
-        found = comparison_of(task)
-        metric = found.grid["metric"]
-        by = t_interval(difference(found.values[metric][task.ace], found.values[metric][task.noise]))
+    for task, found, metric, by in zip(TASKS, all_found, metrics, judged, strict=True):
         assert by.mean is not None and by.low is not None and by.high is not None
-        verdict = "better" if by.low > 0 else "worse" if by.high < 0 else "not separable"
+        verdict = _OF_ACE.get(by.verdict, by.verdict)
         ratio = _cpu_seconds(found, task.ace) / _cpu_seconds(found, task.noise)
         rows.append([task.heading, metric_label(metric), f"`{task.noise}`",
                      f"{figure(by.mean, by.sd, signed=True)} [{figure(by.low, by.sd, signed=True)}, "
