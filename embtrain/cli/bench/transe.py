@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -188,8 +189,10 @@ def pykeen(task: Task, case: TransECase, threads: int) -> Timed:
     """Return the PyKEEN setting with fewer CPU seconds, timed on the first triples of an epoch."""
     components.use_threads(threads)
     positives = tuple(x[:case.max_pykeen_positives] for x in epoch_triples(task))
-    return min((_pykeen(task, case, positives, optimizer, batch) for optimizer, batch in PYKEEN_SETTINGS),
-               key=lambda timing: timing.cpu_seconds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyKEEN pins memory also without an accelerator, and PyTorch warns of it
+        timings = [_pykeen(task, case, positives, optimizer, batch) for optimizer, batch in PYKEEN_SETTINGS]
+    return min(timings, key=lambda timing: timing.cpu_seconds)
 
 
 def _pykeen(task: Task, case: TransECase, positives: tuple[Tensor, ...], optimizer: str, batch: int) -> Timed:

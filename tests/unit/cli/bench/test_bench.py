@@ -11,6 +11,7 @@ import math
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -621,6 +622,20 @@ def test_transe_against_pykeen(embtrain_bench: Bench, tmp_path: Path, monkeypatc
     assert there or summary["about"]["pykeen"] == "not installed: pip install pykeen"
     speed = summary["quality"]["k64-l1-t1"]["ours"]["positives_per_cpu_second"]
     assert speed == pytest.approx(1e6 / summary["ours_cpu"]["k64-l1-t1"][0], rel=1e-3)
+
+
+def test_warnings_of_pykeen_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyKEEN pins memory also on a machine without an accelerator, and PyTorch warns of that."""
+    def train(task: Any, case: Any, positives: Any, optimizer: str, batch: int) -> Timed:
+        warnings.warn("'pin_memory' argument is set as true but no accelerator is found", UserWarning, stacklevel=2)
+        return Timed(1.0, float(batch), {})
+
+    monkeypatch.setattr(transe, "_pykeen", train)
+    monkeypatch.setattr(transe, "epoch_triples", lambda task: (torch.zeros(4, dtype=torch.int64),) * 3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert transe.pykeen(SimpleNamespace(), transe.CASES["k1-l1"], 1).cpu_seconds == 256  # type: ignore[arg-type]
+    assert caught == []
 
 
 @needs_core
