@@ -6,6 +6,9 @@
     amri          1 − (mr − 1) / (E mr − 1): 1 is best, 0 is the level of random scores. E mr = mean of (n + 1) / 2
                   over the queries, which have n candidates each after filtering (Berrendorf et al. 2020)
 
+Candidates with equal vectors tie. The compiled core sums each score in the same order and compares exactly. Where it
+cannot count, on a GPU or for another geometry, scores that differ by rounding count as equal (models/rounding.py).
+
 Each triple is queried for its head and for its tail, and all means are over both (micro). `known` defines the filter:
 for validation the triples of train and valid only, for test all. Selection on ranks filtered by the test triples would
 use the test set. A target whose own score is NaN ranks last. `/head` and `/tail`: means over the queries for that side;
@@ -34,6 +37,7 @@ from embtrain.evaluate.heldout import value_bounds
 from embtrain.evaluate.statistics.intervals import NO_INTERVAL, mean_intervals, missing_note
 from embtrain.kernels.scoring import ranking as kernel
 from embtrain.models.base import Model
+from embtrain.models.rounding import tie_bounds
 
 SIDES = {"tail": TAIL, "head": HEAD}
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # heads per tail - tails per head
@@ -174,14 +178,17 @@ def _count_by_scores(model: Model, block: _QueryBlock, threads: int) -> tuple[to
     row, known_row = (torch.repeat_interleave(torch.arange(len(query)), x.diff()).to(device)
                       for x in (block.pair_offsets, block.known_offsets))
     target, known_ids = block.target.to(device), block.known_ids.to(device)
-    target_score = z[row, target]                                                                     # (p,)
+    target_score, table = z[row, target], model.table()                                               # (p,)
     rival_score = z.index_put((known_row, known_ids), z.new_full((), math.nan))
     better, equal = torch.empty_like(target), torch.empty_like(target)
     for part in torch.arange(len(row), device=device).split(max(1, len(query))):             # (p, V) as small as (q, V)
-        part_scores, part_target = rival_score[row[part]], target_score[part].unsqueeze(1)
-        better[part] = torch.where(part_target[:, 0].isnan(), -1, (part_scores > part_target).sum(1))
-        counts_itself = part_scores.gather(1, target[part].unsqueeze(1)) == part_target
-        equal[part] = (part_scores == part_target).sum(1) - counts_itself[:, 0].long()
+        part_scores, part_target = rival_score[row[part]], target_score[part]
+        low, high = tie_bounds(model.geometry, model.tau, part_target, query.vector[row[part], :table.shape[1]],
+                               table[target[part]])
+        above = (part_scores > high.unsqueeze(1)).sum(1)
+        better[part] = torch.where(part_target.isnan(), -1, above)
+        counts_itself = part_scores.gather(1, target[part].unsqueeze(1))[:, 0] == part_target
+        equal[part] = (part_scores >= low.unsqueeze(1)).sum(1) - above - counts_itself.long()
     return better.cpu(), equal.cpu()
 
 

@@ -2,6 +2,7 @@
 
 base.py          Model, its declarations; names, find
 products.py, distances.py  scores, shared by models
+rounding.py      scores that tie up to rounding
 tables.py        parameter tables, in memory or in files
 output_table.py  initial output embedding table: random, or from a file
 words/           skip-gram, CBOW and node2vec

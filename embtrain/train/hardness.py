@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.common.types import ORIGINS, PROBE, ModelView, Negatives, Query
+from embtrain.models.rounding import tie_bounds
 
 MAX_ROWS = 64          # rows whose negatives are ranked
 MAX_CANDIDATES = 2048  # evenly spaced candidates that are scored: with all, a log line takes as long as a block
 MAX_RANKED = 256       # negatives ranked per component, evenly spaced
 VECTOR_GEOMETRIES = ("dot", "cosine")    # geometries in which queries and candidates share a space
-ROUNDING = 16                 # machine epsilons of a score's scale: differences up to it are rounding
 MIN_SINE = 1e-4               # sin θ below which o is undefined
 
 
@@ -85,9 +85,9 @@ class _ScoredNegatives:
     def mean_rank(self, row: Tensor, column: Tensor) -> float:
         """Mean rank of the negatives at (row, column) (n',), rows ascending; ties share the mean of their ranks.
 
-        Two scores that differ by rounding are tied: a product rounds in another way than a dot product, and in another
-        way at its last columns. A negative is compared with the candidates other than itself. Counted by NumPy, the
-        negatives of a row at once: summing a comparison takes PyTorch twenty times as long.
+        Two scores that differ by rounding are tied (models/rounding.py). A negative is compared with the candidates
+        other than itself. Counted by NumPy, the negatives of a row at once: summing a comparison takes PyTorch twenty
+        times as long.
         """
         rows, n_candidates = row.cpu().numpy(), self.candidate_scores.shape[1]
         scores, n_others, n_own = self._scores(row, column), self.view.n_candidates, 0
@@ -96,28 +96,15 @@ class _ScoredNegatives:
             is_scored = ids % self.stride == 0
             scores[is_scored] = self.candidate_scores[rows[is_scored], ids[is_scored] // self.stride]
             n_others, n_own = n_others - 1, int(is_scored.sum())
-        margin = ROUNDING * np.finfo(scores.dtype).eps * self._scales(row, column, scores)
-        with np.errstate(over="ignore", invalid="ignore"):                       # of infinite scores
-            low, high = (scores - margin).astype(scores.dtype), (scores + margin).astype(scores.dtype)
+        low, high = (bound.cpu().numpy() for bound in tie_bounds(
+            self.view.geometry, self.view.tau, torch.from_numpy(scores).to(self.query.vector.device),
+            self.query.vector[row], self._vectors(row, column)))
         n_above = -0.5 * n_own                                          # a negative is tied with itself
         for places in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows)) + 1):
             candidates = self.candidate_scores[rows[places[0]]]
             n_above += 0.5 * (np.count_nonzero(candidates > high[places, np.newaxis])
                               + np.count_nonzero(candidates >= low[places, np.newaxis]))
         return 1 + n_above / (len(rows) * n_candidates - n_own) * n_others
-
-    def _scales(self, row: Tensor, column: Tensor, scores: np.ndarray) -> np.ndarray:
-        """Bound (n',) float64 of the terms that are summed for each score (n',): ‖h‖ ‖x‖, τ for a cosine, else |s|.
-
-        Other scores are distances: sums without cancellation. Only the negative and its query matter, so that one long
-        candidate does not tie the others.
-        """
-        if self.view.geometry == "cosine":
-            return np.full(len(scores), self.view.tau, dtype=np.float64)
-        if self.view.geometry != "dot":
-            return np.abs(scores.astype(np.float64))
-        h, x = self.query.vector[row], self._vectors(row, column)
-        return (h.double().norm(dim=1) * x.double().norm(dim=1)).cpu().numpy()
 
     def _vectors(self, row: Tensor, column: Tensor) -> Tensor:
         """Vectors (n', D) of the negatives at (row, column)."""

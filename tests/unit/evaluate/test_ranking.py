@@ -15,7 +15,7 @@ from helpers.cores import CORES, using
 from helpers.graphs import PYKEEN, Toy, digest, some_triples, toy
 from helpers.looped import looped
 
-from embtrain.common.types import ProblemSpec
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.triples import graph
 from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, TripleExamples
@@ -24,6 +24,8 @@ from embtrain.evaluate import link_prediction
 from embtrain.evaluate.link_prediction import RankingConfig, Ranks, ranks
 from embtrain.kernels.scoring import ranking as kernel
 from embtrain.models import base as models
+from embtrain.models.base import ModelConfig
+from embtrain.models.products import cosine_scores
 
 E, R = 23, 4
 TRIPLES = some_triples(300, E, R)
@@ -139,6 +141,48 @@ def test_a_model_with_equal_scores_gains_nothing(geometry: str) -> None:
     assert (result.better == 0).all() and (result.equal == result.candidates - 1).all()
     means = {row.metric: row.value for row in link_prediction.mean_scores("test", result, RankingConfig(), "")}
     assert means["amri"] == pytest.approx(0) and means["mr"] == pytest.approx((result.candidates.mean() + 1) / 2)
+
+
+class Rounded(Toy):
+    """A model of another package: its scores of equal vectors differ by rounding, lower at the last candidates."""
+
+    def score(self, query: Query, candidates: torch.Tensor) -> torch.Tensor:
+        assert not candidates.is_floating_point()
+        z, h, rows = super().score(query, candidates), query.vector, self.e[candidates[0]]
+        size = h.norm(dim=1, keepdim=True) * rows.norm(dim=1) if self.geometry == "dot" else z.abs()
+        if self.geometry == "cosine":
+            z, size = cosine_scores(h, self.e, candidates, self.sparse, self.tau), torch.tensor(self.tau)
+        return torch.where(candidates < E - 5, z, z - 2 * torch.finfo(z.dtype).eps * size)
+
+
+@pytest.mark.parametrize(("geometry", "dtype"), [
+    ("own", torch.float32), ("own", torch.float64), ("cosine", torch.float32), ("dot", torch.float64),
+    ("l1", torch.float64)])
+def test_scores_that_differ_by_rounding_tie_where_the_kernel_cannot_count(geometry: str, dtype: torch.dtype) -> None:
+    examples, known = world(TRIPLES, E, R)
+    problem = ProblemSpec(E, torch.ones(E, dtype=torch.float64), context_sizes=(E, 2 * R))
+    model, batch = Rounded(ModelConfig(dim=6), problem, geometry).to(dtype), examples.both(TRIPLES)  # type: ignore[arg-type]
+    different = ranks(model, batch, known)
+    assert (different.equal == 0).all() and len(set(different.better.tolist())) > 5
+    with torch.no_grad():
+        model.e.copy_(model.e[:1].clone())
+        if geometry == "dot":                                            # terms that cancel: a sum near 0
+            model.e[:, 3:], model.r[:, :3], model.r[:, 3:] = model.e[:, :3].clone(), 1, -1
+        for chunk in (1, 1 << 20):                                       # one query at a time, and all
+            result = ranks(model, batch, known, chunk_cells=chunk)
+            assert (result.better == 0).all() and (result.equal == result.candidates - 1).all()
+
+
+def test_a_score_of_minus_infinity_ranks_below_all_others() -> None:
+    model, (examples, known) = toy(E, R, "cosine"), world(TRIPLES, E, R)
+    with torch.no_grad():
+        model.e.abs_(), model.r.abs_()
+        model.e[3] = -math.inf
+        batch = examples.both(TRIPLES).rows(examples.both(TRIPLES).entity != 3)
+        result, expected = ranks(model, batch, known), one_by_one(model, batch, set(map(tuple, TRIPLES.tolist())))
+    assert as_rows(result) == expected
+    last = (batch.target == 3).numpy()
+    assert last.any() and (result.better[last] == result.candidates[last] - 1).all()
 
 
 def test_the_kernel_is_used_only_where_it_can_count(monkeypatch: pytest.MonkeyPatch) -> None:
