@@ -188,11 +188,9 @@ def check_values(values: Mapping[str, Any]) -> None:
     `vector_size` out of range, a `min_count` of NaN, a seed that NumPy refuses, a `sample` that `sample_threshold`
     refuses, and for CBOW with sums and the hierarchical softmax, which embtrain does not have.
     """
-    if not (values.get("trim_rule") is None or callable(values["trim_rule"])):  # an argument, but not an attribute
-        raise ArgumentTypeError(wrong_type("trim_rule", values["trim_rule"], "a function or None"))
-    for name, (kinds, expected) in _TYPES.items():
-        if not isinstance(value := values[name], kinds) or (isinstance(value, bool) and int not in kinds):
-            raise ArgumentTypeError(wrong_type(name, value, expected))
+    check_rule(values.get("trim_rule"))  # an argument, but not an attribute
+    for name in _TYPES:
+        check_type(name, values[name])
     for name in ("sg", "hs", "cbow_mean"):
         check_number(name, value := values[name])
         if value not in (0, 1):
@@ -210,6 +208,19 @@ def check_values(values: Mapping[str, Any]) -> None:
                             "cbow_mean=1, which takes its mean")
     if values["hs"]:
         raise ArgumentError(f"hs={values['hs']}: the hierarchical softmax is not implemented; set hs=0 and negative=5")
+
+
+def check_rule(trim_rule: object) -> None:
+    """Raise ArgumentTypeError for a `trim_rule` that is neither a function nor None."""
+    if not (trim_rule is None or callable(trim_rule)):
+        raise ArgumentTypeError(wrong_type("trim_rule", trim_rule, "a function or None"))
+
+
+def check_type(name: str, value: object) -> None:
+    """Raise ArgumentTypeError for an argument or attribute of a type that cannot work."""
+    kinds, expected = _TYPES[name]
+    if not isinstance(value, kinds) or (isinstance(value, bool) and int not in kinds):
+        raise ArgumentTypeError(wrong_type(name, value, expected))
 
 
 def call_rate(name: str, value: float | None, model_name: str, model_value: float) -> tuple[str, float]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.storage.folders import cache_folder
 from embtrain.data.text.corpus import ReadingConfig, gather, plan_reading
 from embtrain.data.text.tokenize import Offsets
-from embtrain.gensim.arguments import MAX_LINE
+from embtrain.gensim.arguments import MAX_LINE, check_rule, check_type
 from embtrain.gensim.errors import SentencesError
 
 BUFFER = 1 << 20  # words
@@ -86,6 +87,33 @@ def _chunks(sentences: Iterable[Iterable[Hashable]], index: Mapping[Hashable, in
 def not_words(error: TypeError) -> SentencesError:
     """Return the error for items that are not lists of words."""
     return SentencesError(f"sentences: every item should be a list of words: {error}")
+
+
+@contextmanager
+def counting(trim_rule: Callable[..., int] | None, max_vocab_size: float | None
+             ) -> Iterator[Callable[..., int] | None]:
+    """Raise SentencesError for a TypeError while words are counted, unless `trim_rule` raised it.
+
+    Yields the rule to count with. Raises ArgumentTypeError for settings of another type.
+    """
+    check_rule(trim_rule)
+    check_type("max_vocab_size", max_vocab_size)
+    of_rule = list[TypeError]()
+
+    def decide(word: Hashable, count: int, min_count: float) -> int:
+        assert trim_rule is not None
+        try:
+            return trim_rule(word, count, min_count)
+        except TypeError as error:
+            of_rule.append(error)
+            raise
+
+    try:
+        yield trim_rule and decide
+    except TypeError as error:
+        if any(error is other for other in of_rule):
+            raise
+        raise not_words(error) from error
 
 
 def check_rereadable(sentences: object, passes: int) -> None:

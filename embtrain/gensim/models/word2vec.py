@@ -117,11 +117,9 @@ class Word2Vec(GensimWord2Vec):
         """Count the words of a text. Returns the number of words and of sentences."""
         progress_per = progress_interval(progress_per)
         if corpus_file is None or self.max_vocab_size:  # the reader of files keeps all words
-            try:
-                words, count = super().scan_vocab(corpus_iterable, corpus_file, progress_per, workers, trim_rule)
+            with texts.counting(trim_rule, self.max_vocab_size) as rule:
+                words, count = super().scan_vocab(corpus_iterable, corpus_file, progress_per, workers, rule)
                 return int(words), int(count)
-            except TypeError as error:
-                raise texts.not_words(error) from error
         text = texts.read_file(Path(corpus_file))
         self.raw_vocab = dict(zip(text.words, text.counts.tolist(), strict=True))
         return len(text.ids), len(text.sequence) - 1

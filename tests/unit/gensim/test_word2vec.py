@@ -32,7 +32,7 @@ from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.experiment import resolve
 from embtrain.experiment.run.run import train_in_memory
 from embtrain.gensim import saved
-from embtrain.gensim.errors import ArgumentError
+from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 from embtrain.gensim.models import word2vec
 from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
@@ -595,6 +595,33 @@ def test_sentences_that_cannot_be_read_are_one_line(sentences: Any, message: str
     with pytest.raises(TypeError) as caught:
         Word2Vec(sentences, **SMALL)
     assert isinstance(caught.value, DataError) and str(caught.value).startswith(message)
+
+
+@looped("kind", [Word2Vec, FastText])
+@looped("limit", [None, 2])  # with max_vocab_size, the rule is also used while words are counted
+def test_an_error_of_the_rule_of_the_user_is_not_one_of_the_sentences(kind: Any, limit: int | None) -> None:
+    error = TypeError("of the rule")
+
+    def rule(*_: Any) -> int:
+        raise error
+
+    with pytest.raises(TypeError) as caught:
+        kind(topics(), **SMALL, max_vocab_size=limit, trim_rule=rule)
+    assert caught.value is error
+    with pytest.raises(TypeError, match=r"takes 1 positional argument but 3 were given$") as caught:
+        kind(topics(), **SMALL, max_vocab_size=limit, trim_rule=lambda word: 1)
+    assert not isinstance(caught.value, DataError)
+    with pytest.raises(DataError, match=r"^sentences: every item should be a list of words: 'int' object is not "):
+        kind([["a", "b", "c"], 3], **SMALL, max_vocab_size=limit, trim_rule=lambda *_: utils.RULE_KEEP)
+
+
+def test_settings_that_cannot_be_used_are_not_reported_as_sentences() -> None:
+    model = Word2Vec(**SMALL, max_vocab_size=2)
+    with pytest.raises(ArgumentTypeError, match=r"^trim_rule='x': should be a function or None, got a str$"):
+        model.scan_vocab(topics(), trim_rule="x")
+    model.max_vocab_size = "3"
+    with pytest.raises(ArgumentTypeError, match=r"^max_vocab_size='3': should be a number or None, got a str$"):
+        model.scan_vocab(topics())
 
 
 def test_an_unset_sg_is_cbow_as_in_gensim(tmp_path: Path) -> None:
