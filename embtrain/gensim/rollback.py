@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ def unchanged_on_error(method: Method) -> Method:
     @functools.wraps(method)
     def restoring(model: Any, *args: Any, **keys: Any) -> Any:
         wv, words, n_words = model.wv, model.wv.index_to_key, len(model.wv.index_to_key)
-        counts = {name: values.copy() for name, values in wv.expandos.items()}
+        counts = {name: copy.copy(values) for name, values in wv.expandos.items()}  # arrays, or what a user set
         earlier = [(model, vars(model).copy()), (wv, vars(wv) | {"expandos": counts})]
         try:
             return method(model, *args, **keys)

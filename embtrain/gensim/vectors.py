@@ -42,10 +42,15 @@ def word_counts(wv: KeyedVectors) -> np.ndarray:
     """Return the count of each word, (V,) int64; 1 for words that have none, as after wv.add_vectors.
 
     ArgumentTypeError for counts that are not numbers, ArgumentError for those that are negative, not whole or too
-    large.
+    large, and for those that are not one number for each word.
     get_vecattr would take integer words for positions.
     """
-    label, given = 'wv.expandos["count"]', np.asarray(wv.expandos.get("count", ()))
+    label = 'wv.expandos["count"]'
+    try:
+        given = np.asarray(wv.expandos.get("count", ()))
+    except ValueError as error:
+        raise ArgumentError(f"{label}: items of different lengths: should be ({len(wv)},), a count for each word"
+                            ) from error
     if given.ndim != 1:
         raise ArgumentError(f"{label}: shape {given.shape}: should be ({len(wv)},), a count for each word")
     given = given[:len(wv)]
@@ -59,12 +64,24 @@ def word_counts(wv: KeyedVectors) -> np.ndarray:
     return counts
 
 
+def word_attributes(wv: KeyedVectors) -> dict[str, np.ndarray]:
+    """Return copies of the attributes of words as arrays, counts as int64: gensim's code resizes nothing else.
+
+    Raises the errors of word_counts, and ArgumentTypeError for another attribute that is not an array.
+    """
+    for name, values in wv.expandos.items():
+        if name != "count" and not (isinstance(values, np.ndarray) and values.ndim):
+            raise ArgumentTypeError(f"wv.expandos[{name!r:.60}]: should be an array with an entry for each word, got "
+                                    f"a {type(values).__name__}")
+    return {name: word_counts(wv) if name == "count" else values.copy() for name, values in wv.expandos.items()}
+
+
 def with_copied_words(other_model: object) -> GensimWord2Vec:
     """Return a shallow copy of a model whose words and their attributes are copies.
 
     gensim's reset_from shares them: an update of one model would damage the other, and a model that is reset from
     itself would lose its words. ArgumentTypeError for an argument that is not a model, ArgumentError for one without a
-    vocabulary.
+    vocabulary, and the errors of word_attributes.
     """
     if not isinstance(other_model, GensimWord2Vec):
         raise ArgumentTypeError(f"other_model: should be a Word2Vec, got a {type(other_model).__name__}")
@@ -73,7 +90,7 @@ def with_copied_words(other_model: object) -> GensimWord2Vec:
     copied = copy.copy(other_model)
     copied.wv = wv = copy.copy(other_model.wv)
     wv.index_to_key, wv.key_to_index = list(wv.index_to_key), dict(wv.key_to_index)
-    wv.expandos = {name: values.copy() for name, values in wv.expandos.items()}
+    wv.expandos = word_attributes(wv)
     return copied
 
 

@@ -22,14 +22,13 @@ from embtrain.common.files import temporary_folder
 from embtrain.data.storage.folders import cache_folder
 from embtrain.experiment import Settings
 from embtrain.experiment.api import Sets
-from embtrain.gensim import arguments, saved, sentences as texts, training
+from embtrain.gensim import arguments, saved, sentences as texts, training, vectors
 from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue, checked_first
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.frequencies import with_checked_counts
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
 from embtrain.gensim.values import progress_interval
-from embtrain.gensim.vectors import add_words, check_shapes, remove_words, with_copied_words, with_rows, word_counts
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
 
@@ -109,7 +108,7 @@ class Word2Vec(GensimWord2Vec):
     @unchanged_on_error
     def reset_from(self, other_model: GensimWord2Vec) -> None:
         """Copy the vocabulary of a model, and initialize the tables. ArgumentTypeError, ArgumentError."""
-        super().reset_from(with_copied_words(other_model))
+        super().reset_from(vectors.with_copied_words(other_model))
 
     def scan_vocab(self, corpus_iterable: Sentences | None = None, corpus_file: str | None = None,
                    progress_per: int = 10_000, workers: int | None = None,
@@ -129,8 +128,10 @@ class Word2Vec(GensimWord2Vec):
     def prepare_vocab(self, update: bool = False, keep_raw_vocab: bool = False, trim_rule: Any = None,
                       min_count: Any = None, sample: Any = None, dry_run: bool = False) -> dict[str, int]:
         """Choose the words; a vocabulary that is not an update starts with new tables. Returns gensim's report."""
-        if not (update or dry_run):
-            remove_words(self.wv, self._tables())
+        if update and not dry_run:
+            self.wv.expandos = vectors.word_attributes(self.wv)
+        elif not dry_run:
+            vectors.remove_words(self.wv, self._tables())
         return dict(super().prepare_vocab(update, keep_raw_vocab, trim_rule, min_count, sample, dry_run))
 
     def make_cum_table(self, domain: int = 2**31 - 1) -> None:
@@ -190,7 +191,7 @@ class Word2Vec(GensimWord2Vec):
                     else texts.encode_sentences(sentences, self.wv.key_to_index, folder))
             for callback in callbacks:
                 callback.on_epoch_begin(self)
-            counts = word_counts(self.wv)
+            counts = vectors.word_counts(self.wv)
             settings = self._settings(int(counts.sum()), text.n_words, rates)
             training.train(settings, text, self.wv.index_to_key, counts, (self._inputs(), self.syn1neg), self._learned,
                            folder, on_epoch)
@@ -234,7 +235,7 @@ class Word2Vec(GensimWord2Vec):
             raise ArgumentError("syn1neg: is missing, as after build_vocab with negative=0; set negative=5, then call "
                                 "build_vocab")
         tables = {f"wv.{name}": (getattr(self.wv, name), n) for name, n in self._tables().items()}
-        check_shapes(tables | {"syn1neg": (self.syn1neg, len(self.wv))}, len(self.wv), self.vector_size)
+        vectors.check_shapes(tables | {"syn1neg": (self.syn1neg, len(self.wv))}, len(self.wv), self.vector_size)
 
     def _check_tables(self) -> None:
         """Make the tables float32 arrays that can be written. ArgumentError for locked vectors and wrong shapes."""
@@ -258,7 +259,7 @@ class Word2Vec(GensimWord2Vec):
         n_rows = len(self.syn1neg) if update else 0
         super().prepare_weights(update)
         if update:  # it grows with `wv.vectors`, which wv.add_vectors can have changed
-            self.syn1neg = with_rows(self.syn1neg, max(n_rows, len(self.wv)), self.vector_size)
+            self.syn1neg = vectors.with_rows(self.syn1neg, max(n_rows, len(self.wv)), self.vector_size)
         self._learned = None
 
     # -- files ----------------------------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ class Word2Vec(GensimWord2Vec):
             tables = [self.syn1neg, *self._inputs(), None]
         saved.write(fname, saved.SavedModel(
             self.kind, self._arguments, saved.plain_attributes(self, _REBUILT), self.wv.index_to_key,
-            word_counts(self.wv), tables[1], tables[0], tables[2], self._learned))
+            vectors.word_counts(self.wv), tables[1], tables[0], tables[2], self._learned))
 
     @classmethod
     def load(cls, fname: str | os.PathLike, mmap: str | None = None, rethrow: bool = False) -> Self:
@@ -292,7 +293,7 @@ class Word2Vec(GensimWord2Vec):
             bucket = getattr(model.wv, "bucket", None)
             if getattr(content.ngrams, "shape", None) != (None if bucket is None else (bucket, model.wv.vector_size)):
                 raise DataError(f"{fname}: its table of n-grams does not have `bucket` rows; save the model again")
-            add_words(model.wv, content.words, content.counts, content.vectors, content.ngrams)
+            vectors.add_words(model.wv, content.words, content.counts, content.vectors, content.ngrams)
             model.syn1neg = content.contexts
         model._learned = content.learned
         return model

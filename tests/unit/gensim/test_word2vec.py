@@ -10,6 +10,7 @@ import pickle
 import signal
 import tracemalloc
 import weakref
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -377,6 +378,52 @@ def test_a_reset_that_cannot_work_leaves_the_model_as_it_was(attributes: dict[st
     with pytest.raises(UsageError, match=f"^{message}$"):
         model.reset_from(other or Word2Vec(topics(), **SMALL))
     assert model.wv is wv and len(wv) == 24 and np.array_equal(wv.vectors, vectors)
+
+
+@looped("counts, expected", [
+    ([5] * 24, [5] * 24), ((5,) * 24, [5] * 24), (deque([5] * 24), [5] * 24), (array("i", [5] * 24), [5] * 24),
+    (np.full(24, 5.0), [5] * 24), (np.full(24, 5, object), [5] * 24), (range(24), [*range(24)]),
+    ([5] * 30, [5] * 24), ([5, 6], [5, 6] + [1] * 22), (np.array([5, 6]), [5, 6] + [1] * 22), ([], [1] * 24)])
+def test_counts_that_a_user_set_are_read_by_reset_from_and_updates(counts: Any, expected: list[int]) -> None:
+    """gensim's code raises AttributeError for others than arrays. Words without a count count once, as in `train`."""
+    model, other = Word2Vec(**SMALL), Word2Vec(topics(), **SMALL)
+    other.wv.expandos["count"] = counts
+    model.reset_from(other)
+    assert model.wv.expandos["count"].tolist() == expected and other.wv.expandos["count"] is counts
+    word = other.wv.index_to_key[0]
+    for update in (lambda: other.build_vocab([[word]], update=True),
+                   lambda: other.build_vocab_from_freq({word: 1}, update=True)):
+        other.wv.expandos["count"] = counts
+        update()
+        assert other.wv.expandos["count"].tolist() == [expected[0] + 1, *expected[1:]]
+    other.wv.expandos["count"] = counts
+    other.build_vocab(topics())                                           # counts again
+    assert other.wv.expandos["count"].tolist() == Word2Vec(topics(), **SMALL).wv.expandos["count"].tolist()
+
+
+@looped("name, value, message", [
+    ("count", [[1], [1, 2], *[3] * 22], r": items of different lengths: should be \(24,\), a count for each word$"),
+    ("count", "abc", r": shape \(\): should be \(24,\), "), ("count", None, r": shape \(\): should be \(24,\), "),
+    ("count", ["x"] * 24, "='x': should be a number, got a str$"), ("count", [1.5] * 24, "=1.5: should be a whole "),
+    ("count", np.int64(5), r": shape \(\): should be \(24,\), "), ("count", [-1] * 24, "=-1: should be a whole "),
+    ("tag", ["x"] * 24, r": should be an array with an entry for each word, got a list$"),
+    ("tag", None, r": should be an array with an entry for each word, got a NoneType$")])
+def test_attributes_of_words_that_cannot_be_resized_leave_the_model_as_it_was(name: str, value: Any, message: str
+                                                                              ) -> None:
+    for call in (lambda model, other: model.reset_from(other),
+                 lambda model, other: other.build_vocab([["new"]], update=True),
+                 lambda model, other: other.build_vocab_from_freq({"new": 1}, update=True)):
+        model, other = Word2Vec(topics(), **SMALL), Word2Vec(topics(), **SMALL)
+        other.wv.expandos[name] = value
+        before = model.wv.expandos["count"].tolist()
+        with pytest.raises(UsageError, match=rf"^wv\.expandos\[['\"]{name}['\"]\]{message}") as caught:
+            call(model, other)
+        assert "\n" not in str(caught.value)
+        assert len(other.wv) == len(model.wv) == 24 and model.wv.expandos["count"].tolist() == before
+        assert type(other.wv.expandos[name]) is type(value)
+        model.wv.expandos[name] = value
+        model.reset_from(Word2Vec(topics(), **SMALL))                    # replaces it
+        assert model.wv.expandos["count"].tolist() == before
 
 
 def test_a_model_and_the_one_it_was_reset_from_share_no_words(tmp_path: Path) -> None:
