@@ -1,4 +1,4 @@
-"""The counts that build_vocab_from_freq takes, checked before gensim's code uses them."""
+"""The counts of a vocabulary, of build_vocab_from_freq or of `raw_vocab`, checked before gensim's code uses them."""
 
 from __future__ import annotations
 
@@ -30,25 +30,49 @@ def with_checked_counts(method: Callable[..., None]) -> Callable[..., None]:
         if (total := sum(counts.values()) + (int(word_counts(self.wv).sum()) if update else 0)) >= _END:
             raise ArgumentError(f"word_freq: the counts of the vocabulary add up to {total:,}; the maximum is "
                                 f"{_END - 1:,}")
-        method(self, counts, keep_raw_vocab, corpus_count, _refusing_0(trim_rule), update)
+        method(self, counts, keep_raw_vocab, corpus_count, _refusing_0("word_freq", trim_rule), update)
 
     return counting
 
 
 def _whole_counts(word_freq: Mapping[Hashable, Any]) -> dict[Hashable, int]:
     """Return counts as numbers of Python: gensim's code refuses to mix types, and cannot count on in float32."""
-    if not isinstance(word_freq, Mapping):
-        raise ArgumentTypeError(wrong_type("word_freq", word_freq, "a mapping from words to counts"))
-    return {word: count if type(count) is int and 0 <= count < _END else as_whole(
-        f"word_freq[{word!r:.60}]", count, np.int64, 0) for word, count in word_freq.items()}
+    _check_mapping("word_freq", word_freq)
+    return {word: _whole("word_freq", word, count) for word, count in word_freq.items()}
 
 
-def _refusing_0(trim_rule: Rule | None) -> Rule:
-    """Return a rule that decides like `trim_rule` and min_count. ArgumentError for a kept word of count 0."""
+def _check_mapping(name: str, counts: object) -> None:
+    if not isinstance(counts, Mapping):
+        raise ArgumentTypeError(wrong_type(name, counts, "a mapping from words to counts"))
+
+
+def _whole(name: str, word: Hashable, count: Any) -> int:
+    """Return a count as a number of Python. Raises the errors of as_whole."""
+    is_whole = type(count) is int and 0 <= count < _END
+    return count if is_whole else as_whole(f"{name}[{word!r:.60}]", count, np.int64, 0)
+
+
+def checked_rule(raw_vocab: Any, trim_rule: Rule | None) -> Rule:
+    """Check the counts of a model, and return a rule that decides like `trim_rule` and min_count.
+
+    Raises the errors of as_whole, and ArgumentTypeError for counts that are not a mapping; the rule raises
+    ArgumentError for a kept word of count 0.
+    """
+    _check_mapping("raw_vocab", raw_vocab)
+    for word, count in raw_vocab.items():
+        _whole("raw_vocab", word, count)
+    return _refusing_0("raw_vocab", trim_rule)
+
+
+def _refusing_0(name: str, trim_rule: Rule | None) -> Rule:
+    """Return a rule that decides like `trim_rule` and min_count. ArgumentError for a kept word of count 0.
+
+    name: of the counts.
+    """
     def decide(word: Hashable, count: int, min_count: float) -> int:
         is_kept = keep_vocab_item(word, count, min_count, trim_rule)
         if is_kept and not count:
-            raise ArgumentError(f"word_freq[{word!r:.60}]=0: should be 1 or more for a word that is kept; set "
+            raise ArgumentError(f"{name}[{word!r:.60}]=0: should be 1 or more for a word that is kept; set "
                                 "min_count=1, or remove the word")
         return RULE_KEEP if is_kept else RULE_DISCARD
 

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -492,6 +493,28 @@ def test_frequencies_that_cannot_be_counts_leave_the_model_as_it_was(frequencies
         assert "\n" not in str(caught.value)
         assert model.wv.index_to_key == words and model.wv.expandos["count"].tolist() == counts
         assert np.array_equal(model.wv.vectors, vectors)
+
+
+@looped("raw_vocab, more, message", [
+    ({"b": 5, "a": 0}, {"min_count": 0}, r"raw_vocab\['a'\]=0: should be 1 or more for a word that is kept; set "),
+    ({"a": 0, "a0": 0}, {"trim_rule": lambda *_: utils.RULE_KEEP}, r"raw_vocab\['a'\]=0: should be 1 or more for a "),
+    *(({"b": 5, "a": count}, {"min_count": -9}, r"raw_vocab\['a'\]=.*: should be a (whole )?number")
+      for count in (2**63, -5, 1.5, float("nan"), "x", None, [5])),
+    *((other, {}, "raw_vocab=.*: should be a mapping from words to counts, got a ")
+      for other in (None, [("a", 5)], "ab"))])
+def test_raw_counts_that_cannot_be_used_leave_the_model_as_it_was(raw_vocab: Any, more: dict[str, Any], message: str
+                                                                  ) -> None:
+    """A program can set the counts and call prepare_vocab itself."""
+    for kind in (Word2Vec, FastText):
+        model = kind(topics(), **SMALL)
+        words, counts = [*model.wv.index_to_key], model.wv.expandos["count"].tolist()
+        model.min_count, model.raw_vocab = more.get("min_count", 1), raw_vocab
+        for is_update, is_dry in product((False, True), repeat=2):
+            model.effective_min_count = model.min_count
+            with pytest.raises(UsageError, match=f"^{message}") as caught:
+                model.prepare_vocab(is_update, trim_rule=more.get("trim_rule"), dry_run=is_dry)
+            assert "\n" not in str(caught.value) and model.raw_vocab is raw_vocab
+            assert model.wv.index_to_key == words and model.wv.expandos["count"].tolist() == counts
 
 
 def test_counts_whose_sum_is_too_large_leave_the_model_as_it_was() -> None:
