@@ -26,7 +26,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.gensim.errors import MissingFileError
-from embtrain.gensim.values import checked_path
+from embtrain.gensim.values import checked_output, checked_path
 from embtrain.train.state import serialize
 
 _log = logging.getLogger("embtrain")
@@ -55,9 +55,9 @@ def write(path: str | os.PathLike, model: SavedModel) -> None:
     """Write a file.
 
     UsageError for a word that is neither text nor an integer, and for a value that JSON lacks; the errors of
-    checked_path.
+    checked_output.
     """
-    target = checked_path("fname", path)
+    target = checked_output("fname", path)
     words = [word.item() if isinstance(word, np.generic) else word for word in model.words]
     for word in words:
         if type(word) not in (str, int):

@@ -61,16 +61,23 @@ def check_integer(name: str, value: object) -> None:
 
 
 def checked_path(name: str, value: Any) -> Path:
-    """Return a path. ArgumentTypeError for a value that is not the path of a file as text, ArgumentError for a NUL."""
+    """Return a path. ArgumentTypeError for a value that is not a path as text, ArgumentError for a NUL or no text."""
     try:
         text = os.fspath(value)
     except TypeError:  # not a path, or an object whose __fspath__ returns neither text nor bytes
         text = None
     if not isinstance(text, str):
         raise ArgumentTypeError(wrong_type(name, value, "a path"))
-    if "\0" in text:
-        raise ArgumentError(f"{name}={text!r:.60}: should be a path without NUL")
+    if not text or "\0" in text:
+        raise ArgumentError(f"{name}={text!r:.60}: should be a path " + ("without NUL" if text else "of a file"))
     return Path(text)
+
+
+def checked_output(name: str, value: Any) -> Path:
+    """Return the path of a file to write. Raises the errors of checked_path, and ArgumentError for a folder."""
+    if os.path.isdir(path := checked_path(name, value)):
+        raise ArgumentError(f"{name}={str(path)!r:.60}: is a folder; give the path of a file")
+    return path
 
 
 def wrong_type(name: str, value: object, expected: str) -> str:

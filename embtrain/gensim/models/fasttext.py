@@ -30,7 +30,7 @@ from embtrain.gensim.arguments import sample_threshold
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
-from embtrain.gensim.values import as_whole, check_integer, checked_path
+from embtrain.gensim.values import as_whole, check_integer, checked_output, checked_path
 from embtrain.gensim.vectors import add_words, check_shapes, word_counts
 from embtrain.train.config import MAX_EPOCHS
 
@@ -143,7 +143,7 @@ def save_facebook_model(model: GensimFastText, path: str | os.PathLike[str] | Bi
     A window or a number of epochs that load_facebook_model refuses is written as the nearest that it accepts.
     """
     if not hasattr(path, "write"):  # not a stream
-        path = checked_path("path", path)
+        path = checked_output("path", path)
     _check_facebook_model(model, encoding)
     fields = asdict(_facebook_settings(model, lr_update_rate, word_ngrams))
     model = _as_stored(model)

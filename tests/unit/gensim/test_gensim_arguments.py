@@ -365,7 +365,7 @@ def test_a_strategy_that_is_neither_a_name_nor_a_path_is_one_line(value: Any) ->
 
 @looped("path, message", [
     *((value, r"=.*: should be a path, got an? ") for value in (5, None, b"model", BytesPath(), NumberPath(), ["m"])),
-    ("a\0b", r"='a\\x00b': should be a path without NUL$")])
+    ("a\0b", r"='a\\x00b': should be a path without NUL$"), ("", "='': should be a path of a file$")])
 def test_a_file_that_is_not_a_path_is_one_line(path: Any, message: str) -> None:
     model = FastText(SENTENCES, **SMALL, bucket=20)
     for name, calls in {
@@ -377,6 +377,19 @@ def test_a_file_that_is_not_a_path_is_one_line(path: Any, message: str) -> None:
                 call()
             assert isinstance(caught.value, ValueError if isinstance(path, str) else TypeError)
             assert "\n" not in str(caught.value)
+
+
+def test_a_folder_is_not_written_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    model = FastText(SENTENCES, **SMALL, bucket=20)
+    for path in (".", "..", "folder", "folder/", Path(), tmp_path):
+        for name, save in (("fname", model.save), ("path", partial(save_facebook_model, model))):
+            with pytest.raises(ArgumentError, match=f"^{name}=.*: is a folder; give the path of a file$"):
+                save(path)
+    with pytest.raises(EmbtrainError, match=r"^x{9}.*: cannot be written: File name too long$"):
+        model.save("x" * 300)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"] and not any((tmp_path / "folder").iterdir())
 
 
 class TextPath(os.PathLike[str]):
