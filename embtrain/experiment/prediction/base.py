@@ -41,6 +41,14 @@ class MalformedQuery(Exception):
     """A query does not have the form that the task requires; str(error) gives the reason."""
 
 
+def check_names(names: Sequence[str], n: int, kind: str) -> None:
+    """Raise MalformedQuery unless there are n names, none of them empty. kind: of the query, in the error."""
+    if len(names) != n:
+        raise MalformedQuery(f"{len(names)} name{'s' * (len(names) != 1)}, but a {kind} has {n}")
+    if not all(names):
+        raise MalformedQuery(f"a {kind} of {', '.join(f'{name[:40]!r}' for name in names)}, but no name may be empty")
+
+
 class Answer(NamedTuple):
     """A candidate with its score."""
 

@@ -25,7 +25,14 @@ from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.evaluate.pairs import hypernymy
-from embtrain.experiment.prediction.base import OPEN, LinePredictor, MalformedQuery, Prediction, UnknownName
+from embtrain.experiment.prediction.base import (
+    OPEN,
+    LinePredictor,
+    MalformedQuery,
+    Prediction,
+    UnknownName,
+    check_names,
+)
 from embtrain.experiment.run.components import OBSERVED_SHARE, Components
 from embtrain.experiment.tasks.pairs import PairsTask, score_ends, score_pairs
 
@@ -71,8 +78,7 @@ class PairPredictor(LinePredictor[PairQuery]):
         return next((fields for fields in splits if len(fields) == 2), splits[0])
 
     def parse(self, fields: Sequence[str]) -> PairQuery:
-        if len(fields) != 2 or not all(fields):
-            raise MalformedQuery(f"{len(fields)} names, but a pair has 2")
+        check_names(fields, 2, "pair")
         if list(fields).count(OPEN) > 1:
             raise MalformedQuery("only one of the two may be _")
         ids = [[] if name == OPEN else self._ids(name) for name in fields]

@@ -23,7 +23,15 @@ from embtrain.data.formats import delimited
 from embtrain.data.formats.delimited import Delimiter
 from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples
 from embtrain.evaluate import link_prediction
-from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, MalformedQuery, Prediction, UnknownName
+from embtrain.experiment.prediction.base import (
+    OPEN,
+    Answer,
+    LinePredictor,
+    MalformedQuery,
+    Prediction,
+    UnknownName,
+    check_names,
+)
 from embtrain.experiment.run.components import OBSERVED_SHARE, Components
 from embtrain.experiment.tasks.triples import TriplesTask
 from embtrain.report.format import number
@@ -73,8 +81,7 @@ class TriplePredictor(LinePredictor[TripleQuery]):
         return [fields[config.columns.index(column)] for column in ("head", "relation", "tail")]
 
     def parse(self, fields: Sequence[str]) -> TripleQuery:
-        if len(fields) != 3 or not all(fields):
-            raise MalformedQuery(f"{len([name for name in fields if name])} names, but a triple has 3")
+        check_names(fields, 3, "triple")
         if list(fields).count(OPEN) > 1:
             raise MalformedQuery("only one of the three may be _")
         graph = self.task.graph
