@@ -10,7 +10,7 @@ import typer
 from embtrain.cli import options
 from embtrain.common import machine
 from embtrain.common.errors import DataError
-from embtrain.common.terminal import plain, show
+from embtrain.common.terminal import format_part, plain, show
 
 config = typer.Typer(invoke_without_command=True, rich_markup_mode=None, help="Settings in YAML files.")
 
@@ -40,8 +40,8 @@ def check(
         options.emit([row._asdict() for row in rows], True, str)
     n_checked = sum(row.problem is not None for row in rows)
     if broken := [row for row in rows if row.problem]:
-        raise DataError(f"{path}: {len(broken)} of {n_checked} rules are broken; "
-                        f"correct {broken[0].source}: {broken[0].rule} first")
+        part = format_part(len(broken), n_checked, "rules", "is", "are")
+        raise DataError(f"{path}: {part} broken; correct {broken[0].source}: {broken[0].rule} first")
     if not as_json:
         show(f"{plain(str(path))}: {n_checked} rules hold; {len(rows) - n_checked} do not apply (-)")
 

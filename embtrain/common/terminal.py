@@ -46,6 +46,11 @@ def format_count(n: float, noun: str) -> str:
     return f"{number} {noun}{'' if number == '1' else 's'}"
 
 
+def format_part(n: int, total: int, nouns: str, one: str, several: str) -> str:
+    """Return a part of a total with its verb: `1 of 4 runs is`, `2 of 4 runs are`. `several` is also that of 0."""
+    return f"{n:,} of {total:,} {nouns} {one if n == 1 else several}"
+
+
 def format_whole(n: float) -> str:
     """Return a number rounded to a whole one; between 0 and 1 with two digits, because 0 would mean none."""
     return f"{n:.2g}" if 0 < n < 1 else f"{n:,.0f}"

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from embtrain.common.errors import DataError
+from embtrain.common.terminal import format_part
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.parallel import files as parallel_files
 from embtrain.data.parallel.corpus import ParallelConfig, ParallelCorpus, Side, encode_words
 from embtrain.data.parallel.files import Pair, ParallelLayout
 from embtrain.data.parallel.tokenize import Tokenizer, tokenize_line, tokenize_source
 from embtrain.data.storage.containers import PACKED
+from embtrain.data.storage.skipped import counted
 from embtrain.data.text.vocabulary import Vocabulary
 
 _log = logging.getLogger("embtrain")
@@ -74,7 +76,10 @@ def _side(sentences: Sequence[list[str]], vocabulary: Vocabulary, longest: int) 
 def _report(where: Path, pairs: list[Pair], sides: list[Side], config: ParallelConfig) -> None:
     cut, empty = (int(sum(sides[0].size() == n)) for n in (config.max_length, 0))
     if cut:
-        _log.warning("%s: %s of %s source lines have %s words or more and are truncated (translation.max_length); the "
-                     "references are complete", where, f"{cut:,}", f"{len(pairs):,}", config.max_length)
+        words = f"{config.max_length} words or more and"
+        _log.warning("%s: %s truncated (translation.max_length); the references are complete", where, format_part(
+            cut, len(pairs), "source lines", f"has {words} is", f"have {words} are"))
     if empty:
-        _log.warning("%s: %s source lines are empty; their translations are empty lines too", where, f"{empty:,}")
+        _log.warning("%s: %s too", where, counted(
+            empty, "source line is empty; its translation is an empty line",
+            "source lines are empty; their translations are empty lines"))

@@ -14,6 +14,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
+from embtrain.common.terminal import format_part
+
 Pieces = Literal["auto", "none", "bpe", "sentencepiece", "wordpiece"]
 
 MIN_SHARE, MIN_LINES = (
@@ -46,7 +48,7 @@ def join_pieces(lines: list[str], pieces: str, name: str) -> tuple[list[str], st
         kind, n = detect_kind(lines)
         if n and n < max(MIN_LINES, MIN_SHARE * sum(map(bool, lines))):
             mark = {"bpe": "@@ at the end", "sentencepiece": "▁ at the beginning", "wordpiece": "## at the beginning"}
-            warning = (f"{name}: {n:,} of {len(lines):,} lines have {mark[kind]} of a word; if those are subwords, set "
-                       f"{KEY}: {kind}")
+            part = format_part(n, len(lines), "lines", "has", "have")
+            warning = f"{name}: {part} {mark[kind]} of a word; if those are subwords, set {KEY}: {kind}"
             kind = "none"
     return ([join_line(line, kind) for line in lines] if kind != "none" else lines), kind, warning

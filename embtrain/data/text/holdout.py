@@ -16,6 +16,7 @@ from pydantic import Field
 
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError
+from embtrain.common.terminal import format_part
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.storage.cache import Encoded
 from embtrain.data.storage.skipped import counted
@@ -185,8 +186,9 @@ def shortage_line(part: np.ndarray, config: PartsConfig) -> str | None:
     n_held, n_requested = int((part > 0).sum()), sum(part_sizes(len(part), config))
     if n_held >= n_requested or missing_split_reason(len(part), config) is not None:
         return None
-    return (f"{config.section}.valid, {config.section}.test: {config.valid:g}, {config.test:g}: {n_held:,} of "
-            f"{len(part):,} units are held out instead of {n_requested:,}, because each of the others contains a "
+    held = format_part(n_held, len(part), "units", "is", "are")
+    return (f"{config.section}.valid, {config.section}.test: {config.valid:g}, {config.test:g}: {held} held out "
+            f"instead of {n_requested:,}, because each of the others contains a "
             f"{config.entry} that would not occur in training; to hold out more, set {config.section}.min_count: 2, "
             f"which gives {config.entry}s that occur once no vector")
 
@@ -225,8 +227,8 @@ def overlap_warning(read: Encoded, held: HeldOut, section: str) -> str | None:
     n_repeated, n = count_repeated(read.ids, read.sequence, is_held_out)
     if not n_repeated:
         return None
-    return (f"{section}: {n_repeated:,} of {n:,} held-out sequences of {MIN_COMPARED} words or more also occur in "
-            f"training ({n_repeated / n:.1%})")
+    repeated = format_part(n_repeated, n, f"held-out sequences of {MIN_COMPARED} words or more also", "occurs", "occur")
+    return f"{section}: {repeated} in training ({n_repeated / n:.1%})"
 
 
 def count_repeated(ids: np.ndarray, sequence: np.ndarray, held: np.ndarray) -> tuple[int, int]:

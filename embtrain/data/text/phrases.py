@@ -20,6 +20,7 @@ from pydantic import Field
 
 from embtrain.common.errors import DataError
 from embtrain.common.progress import Progress
+from embtrain.common.terminal import format_part
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
 from embtrain.data.text.holdout import PartsConfig, choose_held_out, slices
 from embtrain.data.text.tokenize import check_n_types
@@ -187,8 +188,8 @@ def _dropped(phrases: Phrases, lengths: np.ndarray, config: PhrasesConfig) -> st
     if not (n_dropped := n - sum(phrases.vocab.values())):
         return ""
     key = f"{config.section}.phrase_max_vocab_size"
-    return (f"{n_dropped:,} of {n:,} occurrences of words and pairs are not counted, because {key} is "
-            f"{phrases.max_vocab_size:,}; raise it")
+    part = format_part(n_dropped, n, "occurrences of words and pairs", "is", "are")
+    return f"{part} not counted, because {key} is {phrases.max_vocab_size:,}; raise it"
 
 
 def _line(prefix: str, words: list[str], n_joined: np.ndarray, dropped: str) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
+from embtrain.common.terminal import format_part
 from embtrain.data.text.ngrams import MAX_N
 from embtrain.data.vectors.fasttext_model import MODELS, FastTextModel, FastTextSettings
 from embtrain.data.vectors.files import FASTTEXT_MAGIC, MAX_DIM, MAX_WORD, check_memory, is_word
@@ -184,11 +185,11 @@ def _decode_words(path: Path, words: Sequence[bytes]) -> tuple[np.ndarray, list[
     kept = [i for i, word in enumerate(words) if word and is_word(word, "utf-8")]
     if len(kept) < len(words):
         bad = next(word for i, word in enumerate(words) if i >= len(kept) or kept[i] != i)
-        left_out = (f"{path}: {len(words) - len(kept):,} of {len(words):,} words are not text in UTF-8, e.g. "
-                    f"{bad[:40]!r}")
+        n = len(words) - len(kept)
+        left_out = f"{path}: {format_part(n, len(words), 'words', 'is', 'are')} not text in UTF-8, e.g. {bad[:40]!r}"
         if not kept:
             raise DataError(f"{left_out}: damaged; fetch it again")
-        _log.warning("%s; they are left out", left_out)
+        _log.warning("%s; %s left out", left_out, "it is" if n == 1 else "they are")
     texts = [words[i].decode() for i in kept]
     if len(index := dict(zip(texts, kept, strict=True))) != len(texts):
         twice = next(text for i, text in zip(kept, texts, strict=True) if index[text] != i)

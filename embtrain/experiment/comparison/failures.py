@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from pathlib import Path
 
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, is_lack_of_resources
 from embtrain.common.files import read_json
+from embtrain.common.terminal import format_part
 from embtrain.evaluate.comparison.results import ComparisonResults
 from embtrain.experiment.comparison.checks.folder import first_names
 from embtrain.experiment.comparison.grid import continue_command
@@ -25,15 +27,21 @@ def failed(folder: Path, results: ComparisonResults) -> EmbtrainError | None:
     first = next(cell for cell in results.cells if cell.cell in codes)
     error = ResourceError if all(map(is_lack_of_resources, codes.values())) else DataError
     return error(f"{folder}: {len(codes)} of {len(results.cells)} runs failed, and the comparison contains only the "
-                 f"others; {first.cell}: {first.error}; to run them again: {_command(folder, results)}")
+                 f"others; {first.cell}: {first.error}; to run {_pronoun(codes)} again: {_command(folder, results)}")
 
 
 def not_run(folder: Path, results: ComparisonResults) -> str | None:
     """Return one line on the cells that were not run; None if there are none."""
     names = [cell.cell for cell in results.cells if cell.status == "not run"]
-    return None if not names else (
-        f"{folder}: {len(names)} of {len(results.cells)} runs were not run and are not compared "
-        f"({first_names(names)}); to run them: {_command(folder, results)}")
+    if not names:
+        return None
+    part = format_part(len(names), len(results.cells), "runs", "was not run and is", "were not run and are")
+    return (f"{folder}: {part} not compared ({first_names(names)}); to run {_pronoun(names)}: "
+            f"{_command(folder, results)}")
+
+
+def _pronoun(names: Sized) -> str:
+    return "it" if len(names) == 1 else "them"
 
 
 def _command(folder: Path, results: ComparisonResults) -> str:

@@ -116,8 +116,9 @@ def _runs(folders: Sequence[Path]) -> tuple[dict[Path, Settings], list[str]]:
             runs = sorted(path.parent for path in folder.glob("cells/*/scores.json"))
             begun = {path.name.removesuffix(FAILURE) for path in folder.glob("cells/*")}
             if unfinished := sorted(begun - {run.name for run in runs}):
-                notes.append(f"{folder}: {len(unfinished)} of {len(begun)} runs are not finished and not compared "
-                             f"({first_names(unfinished)}); to finish them, run `embtrain compare` with this --out")
+                part = terminal.format_part(len(unfinished), len(begun), "runs", "is", "are")
+                notes.append(f"{folder}: {part} not finished and not compared ({first_names(unfinished)}); to finish "
+                             f"{'it' if len(unfinished) == 1 else 'them'}, run `embtrain compare` with this --out")
         for run in runs:
             with stored_files():
                 settings = run_settings.from_run(run)

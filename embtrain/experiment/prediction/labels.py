@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from embtrain.common.errors import DataError, UsageError
+from embtrain.common.terminal import format_part
 from embtrain.data.labels import documents
 from embtrain.data.labels.documents import DocumentChunk
 from embtrain.data.labels.examples import LabelBatch
@@ -60,7 +61,8 @@ class LabelPredictor(Predictor):
             index = chunk.features.index[chunk.features.start[i]:chunk.features.start[i + 1]]
             unseen = int(chunk.unknown_features[i] + (self.task.seen[index] == 0).sum())
             total = int(chunk.unknown_features[i]) + len(np.unique(index))
-            note = f"{unseen} of {total} features occur in no training document" if unseen else ""
+            part = format_part(unseen, total, "features", "occurs", "occur")
+            note = f"{part} in no training document" if unseen else ""
             predictions.append(
                 Prediction(
                     name,

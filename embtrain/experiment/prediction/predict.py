@@ -27,7 +27,7 @@ from typing import Any, cast
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import check_exists
 from embtrain.common.progress import Progress
-from embtrain.common.terminal import plain
+from embtrain.common.terminal import format_part, plain
 from embtrain.data.storage.containers import Source, sources
 from embtrain.experiment.prediction import base
 from embtrain.experiment.prediction.base import Answer, Prediction, Predictor
@@ -80,12 +80,13 @@ class Predictions:
         features that are not in training. Empty if there are none, and for queries in words."""
         if self.file is None:
             return ""
-        skipped = [f"{n:,} that name an unknown {kind}" for kind, n in self.missing.items() if n]
-        total = f"{self.missing.total():,} of {self.n:,} queries were skipped"
+        skipped = [f"{n:,} that {'names' if n == 1 else 'name'} an unknown {kind}"
+                   for kind, n in self.missing.items() if n]
+        total = format_part(self.missing.total(), self.n, "queries", "was skipped", "were skipped")
         notes = [f"{total}: {', '.join(skipped)}"] if skipped else []
         if self.unseen:
-            notes.append(f"{self.unseen:,} of {self.n:,} queries contain names, words or features of no training "
-                         "example")
+            part = format_part(self.unseen, self.n, "queries", "contains", "contain")
+            notes.append(f"{part} names, words or features of no training example")
         return "; ".join(notes)
 
     def counts(self) -> dict[str, Any]:

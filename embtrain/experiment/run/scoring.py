@@ -24,6 +24,7 @@ from torch import Tensor
 from embtrain.common import machine, shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
+from embtrain.common.terminal import format_part
 from embtrain.common.types import Batch, Query, Score
 from embtrain.data.benchmarks import find_benchmark
 from embtrain.data.catalogue import fetch
@@ -271,7 +272,8 @@ def undrawn_targets(parts: ModelParts, batch: Batch) -> str:
         return ""
     parts.source.prepare_log_prob(ReadOnly(parts.model))
     n = int(parts.source.log_prob(query, query.target.unsqueeze(1)).expand(len(query), 1).isneginf().sum())
-    return f"{n:,} of {len(query):,} held-out targets have probability 0 under {parts.source.name}" if n else ""
+    part = format_part(n, len(query), "held-out targets", "has", "have")
+    return f"{part} probability 0 under {parts.source.name}" if n else ""
 
 
 def estimates_probabilities(parts: ModelParts) -> bool:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import DataError, UsageError
+from embtrain.common.terminal import format_part
 from embtrain.common.types import WordVectors
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.words.subword import SubwordPool
@@ -54,8 +55,10 @@ class Matches(NamedTuple):
 
     def __str__(self) -> str:
         total = self.exact + self.other_case + self.new
-        return (f"{self.exact + self.other_case:,} of {total:,} words start from given vectors ({self.other_case:,} of "
-                f"them found in another case; {self.running_share:.1%} of the running words)")
+        part = format_part(self.exact + self.other_case, total, "words", "starts from a given vector",
+                           "start from given vectors")
+        return (f"{part} ({self.other_case:,} of them found in another case; {self.running_share:.1%} of the running "
+                "words)")
 
 
 @torch.no_grad()

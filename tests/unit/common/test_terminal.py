@@ -61,6 +61,12 @@ def test_one_thing_is_counted_in_the_singular(n: float, text: str) -> None:
     assert terminal.format_count(n, "epoch") == text
 
 
+@pytest.mark.parametrize(("n", "text"), [(0, "0 of 1,200 runs are"), (1, "1 of 1,200 runs is"),
+                                         (1100, "1,100 of 1,200 runs are")])
+def test_the_verb_of_a_part_is_that_of_its_number(n: int, text: str) -> None:
+    assert terminal.format_part(n, 1200, "runs", "is", "are") == text
+
+
 @pytest.mark.parametrize(("logger", "start"), [
     ("embtrain", "embtrain"), ("embtrain.train.state.checkpoint", "embtrain"), ("pykeen.nn.representation", "pykeen")])
 def test_a_log_line_begins_with_the_library_that_wrote_it(logger: str, start: str) -> None:

@@ -137,7 +137,7 @@ def test_words_that_are_not_utf8_are_left_out_with_a_warning(path: Path, caplog:
     assert model.words == [expected.words[i] for i in kept] and (model.word_rows == expected.word_rows[kept]).all()
     assert (model.output == expected.output[kept]).all() and model.counts.tolist() == expected.counts[kept].tolist()
     assert [record.getMessage() for record in caplog.records] == [
-        f"{path}: 1 of 6 words are not text in UTF-8, e.g. b'K\\xe4se\\xff'; they are left out"]
+        f"{path}: 1 of 6 words is not text in UTF-8, e.g. b'K\\xe4se\\xff'; it is left out"]
 
 
 def test_another_encoding_is_refused(path: Path) -> None:

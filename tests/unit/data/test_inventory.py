@@ -143,7 +143,7 @@ def test_held_out_lines_that_are_trained_on_are_counted(tmp_path: Path, caplog: 
         caplog.clear()
         load()
         assert [line for line in caplog.messages if "also occur" in line] == [
-            f"{section}: 1 of 2 held-out sequences of 5 words or more also occur in training (50.0%)"]
+            f"{section}: 1 of 2 held-out sequences of 5 words or more also occurs in training (50.0%)"]
 
 
 # --- triples and walks ----------------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ def test_long_line_among_edges_is_reported(tmp_path: Path, caplog: pytest.LogCap
 def test_messages_name_the_section_of_walks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cases: list[tuple[str, dict[str, object], str]] = [
         ("a b c d\n", {"valid": .1}, r"walks: 1 document or piece .* 2 are needed"),
-        ("a b c d e\n" * 4, {"valid": .3}, r"walks: 1 of 1 held-out sequences .* also occur in training"),
+        ("a b c d e\n" * 4, {"valid": .3}, r"walks: 1 of 1 held-out sequences .* also occurs in training"),
         ("a b c d\n", {"min_count": 2}, r"walks\.min_count: no word occurs 2 times"),
         ("a b c d\n" * 4, {"valid": .45, "test": .45}, r"walks\.valid, walks\.test: shares of 0\.45 and 0\.45 of 4"),
         ("a b c d\n", {"files": FilesConfig(test=["*"])}, r"walks\.files\.train: every file is held out"),

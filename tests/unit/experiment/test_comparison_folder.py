@@ -175,7 +175,7 @@ def test_a_stop_before_the_first_run_names_no_command_that_would_continue_anothe
 def test_runs_that_were_not_run_are_reported(done: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(done / "cells" / "nce-seed2")
     join.write([done])
-    line = (f"{done}: 1 of 6 runs were not run and are not compared (nce-seed2); to run them: embtrain compare --out "
+    line = (f"{done}: 1 of 6 runs was not run and is not compared (nce-seed2); to run it: embtrain compare --out "
             f"{done}\n")
     results = read_results.read(done)
     assert capsys.readouterr().err == line
@@ -195,14 +195,15 @@ def test_a_comparison_with_failed_cells_does_not_exit_with_0(tmp_path: Path, cod
     error = failures.failed(tmp_path, ComparisonResults(plan={"paper": None}, cells=cells))
     assert (None if error is None else error.code) == ends
     if error is not None:
-        assert "nce-seed0: a reason; to run them again: embtrain compare --out" in str(error)
+        runs = "it" if codes.count(None) == len(codes) - 1 else "them"
+        assert f"nce-seed0: a reason; to run {runs} again: embtrain compare --out" in str(error)
         assert str(error).count("\n") == 0
 
 
 def test_the_command_for_runs_without_scores_has_a_folder_that_is_no_option() -> None:
     cells = [CellResult(cell="nce-seed1", strategy="nce", seed=1, status="not run")]
     line = failures.not_run(Path("-out"), ComparisonResults(plan={"paper": "-own.yaml"}, cells=cells))
-    assert line is not None and line.endswith("to run them: embtrain reproduce ./-own.yaml --out ./-out")
+    assert line is not None and line.endswith("to run it: embtrain reproduce ./-own.yaml --out ./-out")
 
 
 def run_folder(folder: Path, name: str, strategy: str) -> None:
@@ -239,6 +240,10 @@ def test_the_option_that_includes_a_run_is_named(tmp_path: Path, changes: dict[s
 def test_unfinished_runs_that_are_not_joined_are_reported(done: Path, tmp_path: Path,
                                                           capsys: pytest.CaptureFixture[str]) -> None:
     (done / "cells" / "nce-seed2" / "scores.json").unlink()
+    line = (f"{done}: 1 of 6 runs is not finished and not compared (nce-seed2); to finish it, run `embtrain compare` "
+            "with this --out")
+    join.join([done], tmp_path / "first", "nce")
+    assert capsys.readouterr().err.splitlines() == [line]
     shutil.rmtree(done / "cells" / "uniform-seed1")
     (done / "cells" / "uniform-seed1.error.json").write_text('{"error": "x", "code": 3}')
     line = (f"{done}: 2 of 6 runs are not finished and not compared (nce-seed2, uniform-seed1); to finish them, run "

@@ -129,7 +129,7 @@ def test_a_call_whose_worker_was_lost_is_repeated(local: Comparison, place: Path
 
 def test_a_cell_that_is_always_lost_is_one_error(local: Comparison, place: Path, tmp_path: Path) -> None:
     executor = Inline(lambda n: executor.calls[n - 1] == "nce-seed1")
-    message = (f"executor: 1 of 2 runs were lost {executors.MAX_CALLS} times each; nce-seed1: RuntimeError: worker 3 "
+    message = (f"executor: 1 of 2 runs was lost {executors.MAX_CALLS} times; nce-seed1: RuntimeError: worker 3 "
                "was lost; repeat the call to continue")
     with pytest.raises(ResourceError, match=message):
         run(place, tmp_path, executor)

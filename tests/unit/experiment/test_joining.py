@@ -136,7 +136,7 @@ def test_a_run_whose_folder_cannot_be_written_fails_alone(place: Path, local: Co
         result = compare.compare(grid(place), tmp_path, 1, 1)
     error = failures.failed(tmp_path, result.record)
     assert isinstance(error, ResourceError) and re.search(
-        "1 of 4 runs failed, .*; nce-seed1: .*: cannot be written: No space left on device; to run them", str(error))
+        "1 of 4 runs failed, .*; nce-seed1: .*: cannot be written: No space left on device; to run it ", str(error))
     compare.compare(grid(place), tmp_path, 1, 1)
     assert_same_runs(tmp_path, local.folder, NAMES)
 

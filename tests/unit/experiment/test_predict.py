@@ -193,8 +193,8 @@ def test_an_entity_only_in_held_out_triples_is_reported(tmp_path: Path, monkeypa
     queries = predict.Predictions(run.folder, file=str(tmp_path / "q.tsv"))
     assert [bool(one.answers) for one in queries] == [True, False, True]
     assert queries.counts() == {"queries": 3, "passed_over": {"entity": 1}, "unseen": 1}
-    assert queries.summary() == ("1 of 3 queries were skipped: 1 that name an unknown entity; 1 of 3 "
-                                 "queries contain names, words or features of no training example")
+    assert queries.summary() == ("1 of 3 queries was skipped: 1 that names an unknown entity; 1 of 3 "
+                                 "queries contains names, words or features of no training example")
 
 
 def test_a_run_of_a_graph_has_vectors_of_relations(place: Path, tmp_path: Path) -> None:
@@ -550,14 +550,14 @@ def test_the_command_reads_arguments_a_file_and_standard_input(place: Path, tmp_
     value = json.loads(out)
     assert code == 0 and [len(one["answers"]) for one in value["predictions"]] == [2, 2, 2, 0, 0, 2]
     assert value["queries"] == 6 and value["passed_over"] == {"entity": 1}
-    assert "1 of 6 queries were skipped: 1 that name an unknown entity" in err
+    assert "1 of 6 queries was skipped: 1 that names an unknown entity" in err
     code, again, _ = command(monkeypatch, capsys, "predict", "graph", "-", "--top", "2", "--json", stdin=QUERIES)
     places = [one.pop("place") for one in json.loads(again)["predictions"]]
     assert places[0] == "standard input:1"
     assert [one["answers"] for one in json.loads(again)["predictions"]] == [one["answers"] for one in
                                                                              value["predictions"]]
     code, out, err = command(monkeypatch, capsys, "predict", "graph", "-", stdin="x\tnext\t_\n")
-    assert code == 3 and "no query has an answer: 1 of 1 queries were skipped" in err
+    assert code == 3 and "no query has an answer: 1 of 1 queries was skipped" in err
     code, out, err = command(monkeypatch, capsys, "predict", "graph", "none.tsv")
     assert code == 2 and out == "" and "nor is there a file 'none.tsv'" in err
     code, out, err = command(monkeypatch, capsys, "predict", "graph")

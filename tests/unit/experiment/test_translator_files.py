@@ -104,7 +104,7 @@ def test_a_translator_is_evaluated_on_another_test_set(run: experiment.Run, tmp_
     few = stored.open_translator(run.folder, ["evaluate.sentences=2"])
     assert {row.n for row in few[1].score_file(few[0], tmp_path / "other.tsv") if row.metric == "bleu"} == {2}
     assert "the first 2 of 4 pairs are evaluated; to evaluate more, set evaluate.sentences" in caplog.text
-    assert "1 of 4 source lines have 20 words or more" in caplog.text
+    assert "1 of 4 source lines has 20 words or more and is truncated" in caplog.text
 
 
 def test_predictions_are_translations_and_files_are_evaluated_by_name(run: experiment.Run, tmp_path: Path) -> None:

@@ -94,8 +94,9 @@ class Submitter:
                 _await(submitted.values())
             stop.check()
         for cell, error in lost.items():
-            raise ResourceError(f"executor: {len(lost)} of {len(cells)} runs were lost {MAX_CALLS} times each; "
-                                f"{cell.name}: {_line(error)}; repeat the call to continue")
+            part = terminal.format_part(len(lost), len(cells), "runs", f"was lost {MAX_CALLS} times",
+                                        f"were lost {MAX_CALLS} times each")
+            raise ResourceError(f"executor: {part}; {cell.name}: {_line(error)}; repeat the call to continue")
 
     def _submit(self, cell: Cell, session: Path) -> Any:
         try:

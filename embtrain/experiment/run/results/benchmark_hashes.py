@@ -11,6 +11,7 @@ from typing import Any
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import read_json, write_json
 from embtrain.common.shipped import benchmark_label
+from embtrain.common.terminal import format_part
 from embtrain.data.benchmarks import find_benchmark
 from embtrain.experiment.run.settings import Settings
 
@@ -39,8 +40,9 @@ def require_unchanged(runs: Sequence[Path], settings: Settings) -> None:
     recorded = {run: _read(run)[1] for run in runs} if hashes else {}
     for label in hashes:
         if others := [run for run in recorded if label in _changed(recorded[run], hashes)]:
-            raise DataError(f"{label}: has changed since {len(others)} of {len(runs)} finished runs were scored on it, "
-                            f"the first in {others[0]}; restore the file, or give the comparison another --out")
+            part = format_part(len(others), len(runs), "finished runs", "was", "were")
+            raise DataError(f"{label}: has changed since {part} scored on it, the first in {others[0]}; restore the "
+                            "file, or give the comparison another --out")
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
