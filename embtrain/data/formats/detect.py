@@ -8,10 +8,11 @@ subword_sign    the sign of running text that is split into subwords
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage.encoding import UTF16_MARKS
@@ -34,6 +35,11 @@ _ATTACHED = re.compile(r"\w[,;:?!]")
 _TABLES = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}  # the last: a stream
 _OTHER_FORMATS = {"%PDF-": "a PDF; save its text", "{\\rtf": "RTF; save it as plain text",
                   "%!PS": "PostScript; save its text"}
+
+
+def peek_head(stream: io.BufferedReader[Any]) -> bytes:
+    """Return the next HEAD_BYTES of a stream, which is not moved."""
+    return stream.peek(HEAD_BYTES)[:HEAD_BYTES]
 
 
 def decode_head(head: bytes) -> str:
@@ -99,18 +105,20 @@ def subword_sign(head: bytes) -> Subwords | None:
     return subword_sign_in_words(decode_head(head).split())
 
 
-def subword_sign_in_words(words: Sequence[str]) -> Subwords | None:
+def subword_sign_in_words(words: Sequence[str], counts: Sequence[float] | None = None) -> Subwords | None:
     """Return the sign of subwords if it marks more than 1 % of the words, else None.
 
-    The signs are those of BPE (@@), SentencePiece (▁), WordPiece (##) and a joiner (￭).
+    The signs are those of BPE (@@), SentencePiece (▁), WordPiece (##) and a joiner (￭). counts: (V,) occurrences of
+    the words; None: one of each.
     """
-    counts: dict[Subwords, int] = {
-        "@@": sum(len(word) > 2 and word.endswith("@@") for word in words),
-        "##": sum(re.match(r"##\w", word) is not None for word in words),
-        "￭": sum(len(word) > 1 and "￭" in (word[0], word[-1]) for word in words),
-        "▁": sum(word.startswith("▁") for word in words) // 10}  # most words begin with it
-    sign, n = max(counts.items(), key=lambda item: item[1])
-    return sign if n > 0.01 * len(words) else None
+    weighted = [*zip(words, [1] * len(words) if counts is None else counts, strict=True)]
+    marked: dict[Subwords, float] = {
+        "@@": sum(n for word, n in weighted if len(word) > 2 and word.endswith("@@")),
+        "##": sum(n for word, n in weighted if re.match(r"##\w", word)),
+        "￭": sum(n for word, n in weighted if len(word) > 1 and "￭" in (word[0], word[-1])),
+        "▁": sum(n for word, n in weighted if word.startswith("▁")) // 10}  # most words begin with it
+    sign, n_marked = max(marked.items(), key=lambda item: item[1])
+    return sign if n_marked > 0.01 * sum(n for _, n in weighted) else None
 
 
 def _root_element(text: str) -> tuple[str, str] | None:

@@ -100,8 +100,7 @@ def documents(files: Inventory, reader: Reader, tally: Tally, options: TextReadO
 def _read_stream(source: Source, reader: Reader, tally: Tally, options: TextReadOptions) -> Iterator[TextDocument]:
     kind = reader
     if reader == "auto":
-        head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
-        kind = detect.detect_format(source.name, head, options.section)
+        kind = detect.detect_format(source.name, detect.peek_head(source.stream), options.section)
     match kind:
         case "wiki":
             yield from _read_wiki(source, tally)
@@ -119,6 +118,7 @@ def _read_stream(source: Source, reader: Reader, tally: Tally, options: TextRead
         case _ if reader == "auto":
             yield _running_text(source, tally, options)
         case _:
+            tally.split = tally.split or detect.subword_sign(detect.peek_head(source.stream))
             yield TextDocument(source.name, kind, _decoded_pieces(source, tally), _raw_pieces(source))
 
 
@@ -143,7 +143,7 @@ def find_tokenised(files: Inventory, reader: Reader, options: TextReadOptions) -
     if reader != "auto" or options.plain:
         return None
     for source, _ in itertools.islice(files.sources(), MAX_EXAMINED):
-        head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
+        head = detect.peek_head(source.stream)
         mark = detect.tokenised_mark(head)
         if mark is not None and not detect.subword_sign(head) and \
                 detect.detect_format(source.name, head, options.section) == "text":
@@ -153,12 +153,14 @@ def find_tokenised(files: Inventory, reader: Reader, options: TextReadOptions) -
 
 def _running_text(source: Source, tally: Tally, options: TextReadOptions) -> TextDocument:
     """Return a document of running text; subwords are joined, and tags are reported."""
-    head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
+    head = detect.peek_head(source.stream)
     if (tag := detect.find_tag(head)) is not None:
         tally.tagged = tally.tagged or (source.name, tag)
-    if not options.plain and (sign := detect.subword_sign(head)) is not None:
+    sign = detect.subword_sign(head)
+    if not options.plain and sign is not None:
         tally.joined = tally.joined or (source.name, sign)
         return TextDocument(source.name, "text", subwords.join_subwords(_decoded_pieces(source, tally), sign))
+    tally.split = tally.split or sign
     kind: Reader = "tokens" if tally.tokenised else "text"
     return TextDocument(source.name, kind, _decoded_pieces(source, tally), _raw_pieces(source))
 

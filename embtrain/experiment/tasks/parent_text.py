@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,7 +12,7 @@ import numpy as np
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.formats import detect
 from embtrain.data.storage import stored_corpus
-from embtrain.data.text.corpus import TextConfig
+from embtrain.data.text.corpus import Corpus, TextConfig
 from embtrain.data.text.tokenize import Tokenizer
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.experiment.tasks.base import read_identity
@@ -20,6 +20,7 @@ from embtrain.experiment.tasks.base import read_identity
 TOKENIZERS = frozenset(get_args(Tokenizer)) - {"auto"}
 READING_KEYS = ("lower", "token_min", "token_max", "tokenizer", "phrases")  # they decide which words a text has
 PHRASE_KEYS = ("phrase_min_count", "phrase_threshold")                      # so do these, if phrases are joined
+UNKNOWN = "unknown"   # the sign of subwords in a text whose tokenizer removes it, if an earlier version read the text
 
 
 class ContinuedTextConfig(TextConfig):
@@ -39,7 +40,7 @@ class ParentText:
     target_counts: np.ndarray   # (V,) float64  expected occurrences as a target in an epoch, after subsampling
     raw_counts: np.ndarray      # (V,) float64
     reading: dict[str, Any]     # settings by which the text was read, with the tokenizer that `auto` selected
-    joins_subwords: bool        # whether subwords of a further text are joined, so that they are these words
+    split_subwords: str | None  # the sign of subwords among the words, which stay split in a further text; or UNKNOWN
 
     def spread(self, counts: np.ndarray, words: Sequence[str]) -> np.ndarray:
         """Counts (V,) of this text in the order of more words, (V',) float64; 0 for the others."""
@@ -55,7 +56,7 @@ class ParentText:
         """
         reading = {"phrases": 0, **self.reading}   # a text without phrases has none of their keys
         if tokenizer_is_auto and reading.get("tokenizer") in TOKENIZERS:
-            config_type = ContinuedTextConfig if self.joins_subwords else TextConfig
+            config_type = ContinuedTextConfig if self.split_subwords is None else TextConfig
             config = config_type.model_validate(config.model_dump() | {"tokenizer": reading["tokenizer"]})
         for key in (*READING_KEYS, *(PHRASE_KEYS if config.phrases else ())):
             value, earlier = getattr(config, key), reading.get(key)
@@ -64,6 +65,15 @@ class ParentText:
                 raise UsageError(f"text.{key}: {value!r}: the text of {self.folder} was read with {earlier!r}, which "
                                  f"gives other words; set text.{key}={earlier}")
         return config
+
+    def extended(self, corpus: Corpus) -> Corpus:
+        """Return a further text whose identity also records the sign of subwords that stayed split in this one."""
+        identity, vocabulary = corpus.identity, corpus.vocabulary
+        if "splitting" not in identity:     # read by an earlier version
+            return corpus
+        sign = self.split_subwords or _split_subwords(identity, vocabulary.words, vocabulary.counts)
+        splitting = {**identity["splitting"], "split_subwords": sign}
+        return replace(corpus, identity={**identity, "splitting": splitting})
 
 
 def read(folder: Path) -> ParentText:
@@ -81,9 +91,24 @@ def read(folder: Path) -> ParentText:
         raise DataError(f"{folder / 'identity.json'}: does not contain corpus.settings; restore the file that training "
                         "wrote")
     tokenizer = _tokenizer(identity) or reading.get("tokenizer")
-    is_joined = reading.get("tokenizer") == "auto" or reading.get("joins_subwords") is True
-    joins_subwords = is_joined or detect.subword_sign_in_words(vocabulary.words) is None
-    return ParentText(folder, vocabulary, counts, raw_counts, {**reading, "tokenizer": tokenizer}, joins_subwords)
+    return ParentText(folder, vocabulary, counts, raw_counts, {**reading, "tokenizer": tokenizer},
+                      _split_subwords(identity, vocabulary.words, raw_counts))
+
+
+def _split_subwords(identity: Mapping[str, Any], words: Sequence[str], counts: np.ndarray) -> str | None:
+    """Return the sign of subwords that stayed split in a text; None if it has whole words.
+
+    identity: of the corpus. counts: (V,) occurrences of the words, for texts of earlier versions, which do not record
+    the sign. `whitespace` keeps it in the words, while other tokenizers remove it: UNKNOWN.
+    """
+    match identity:
+        case {"splitting": {"split_subwords": str() | None as sign}}:
+            return sign
+        case {"settings": {"tokenizer": "auto"} | {"joins_subwords": True}}:
+            return None
+        case {"settings": {"tokenizer": "whitespace"}}:
+            return detect.subword_sign_in_words(words, counts.tolist())
+    return UNKNOWN
 
 
 def _tokenizer(identity: Mapping[str, Any]) -> str | None:

@@ -95,9 +95,10 @@ class WindowsTask(Task):
     def load_corpus(cls, settings: Settings, parent: ParentText | None = None) -> Corpus:
         text = find_text(settings, TextConfig)
         config = text.config if parent is None else parent.continued_reading(text.config, text.is_auto)
-        return text_corpus.load(text.where, text.reader, config, fetch.cache_folder() / "text",
-                                corpus_name(settings), text.parts, parts_by_name=text.is_own,
-                                earlier=None if parent is None else parent.vocabulary)
+        corpus = text_corpus.load(text.where, text.reader, config, fetch.cache_folder() / "text",
+                                  corpus_name(settings), text.parts, parts_by_name=text.is_own,
+                                  earlier=None if parent is None else parent.vocabulary)
+        return corpus if parent is None else parent.extended(corpus)
 
     @classmethod
     def from_run_folder(cls, settings: Settings, folder: Path) -> Self:

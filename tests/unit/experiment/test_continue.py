@@ -311,7 +311,7 @@ def test_the_tokenizer_that_split_all_of_a_text_splits_a_further_one(parents: An
     (tmp_path / "marks.txt").write_text("<unk> bal neu-zeit\n" * 40)
     parent = shutil.copytree(parents(), tmp_path / "parent")
     identity = read_json(parent / "identity.json")
-    assert identity["corpus"]["splitting"] == {"tokenizers": ["words"], "subwords": None}
+    assert identity["corpus"]["splitting"] == {"tokenizers": ["words"], "subwords": None, "split_subwords": None}
     identity["corpus"]["splitting"] = splitting
     (parent / "identity.json").write_text(json.dumps(identity))
     run = continue_run(parent, tmp_path / "marks.txt", out=tmp_path / "run", threads=1)
@@ -336,33 +336,78 @@ def test_subwords_of_a_further_text_are_joined(parents: Any, tmp_path: Path,
     assert {*Vocabulary.read(third.folder / "vocabulary.txt").words} - {*words} == {"altstadt"}
 
 
-def test_subwords_stay_split_if_the_user_set_the_tokenizer_of_the_first_text(place: Path, tmp_path: Path) -> None:
-    """Its vocabulary contains the subwords. A third text is read by the same rules as the second."""
-    text = tmp_path / "subwords.txt"
-    text.write_text("bal neu@@ zeit sel@@ ten\n" * 40)
-    config = experiment.resolve("sgns", corpus=str(text), threads=1, sets=[*SETS, "text.tokenizer=whitespace"])
-    parent = experiment.fit(config, tmp_path / "first").folder
+SPLIT = "bal neu@@ zeit sel@@ ten"
+
+
+def first_run(text: str, folder: Path, tokenizer: str) -> Path:
+    """Train on a text with a tokenizer that the user set."""
+    folder.with_suffix(".txt").write_text(text)
+    sets = [*SETS, f"text.tokenizer={tokenizer}"]
+    config = experiment.resolve("sgns", corpus=str(folder.with_suffix(".txt")), threads=1, sets=sets)
+    return experiment.fit(config, folder).folder
+
+
+def next_run(parent: Path, text: str, folder: Path) -> tuple[set[str], dict[str, Any]]:
+    """Continue a run on a text; return the words of both texts, and how the text was split."""
+    folder.with_suffix(".txt").write_text(text)
+    continue_run(parent, folder.with_suffix(".txt"), sets=["text.tokenizer=auto"], out=folder, threads=1)
+    identity = read_json(folder / "identity.json")
+    return {*Vocabulary.read(folder / "vocabulary.txt").words}, identity["corpus"]["splitting"]
+
+
+def forget_sign(folder: Path) -> None:
+    """Remove the sign from a run, as in those of earlier versions."""
+    identity = read_json(folder / "identity.json")
+    identity["corpus"]["splitting"].pop("split_subwords", None)
+    (folder / "identity.json").write_text(json.dumps(identity))
+
+
+@pytest.mark.parametrize("tokenizer", ["whitespace", "words", "wiki"])
+@pytest.mark.parametrize(("sign", "line"), [
+    ("@@", SPLIT), ("##", "bal neu ##zeit sel ##ten"), ("▁", "▁bal ▁neu zeit ▁sel ten ▁alt"), ("￭", "bal neu￭ zeit")])
+def test_subwords_stay_split_if_the_user_set_the_tokenizer_of_the_first_text(tmp_path: Path, tokenizer: str, sign: str,
+                                                                             line: str) -> None:
+    """Its vocabulary contains the subwords. `words` and `wiki` remove the sign. A third text is read as the second."""
+    parent = first_run(f"{line}\n" * 40, tmp_path / "first", tokenizer)
+    words = {*Vocabulary.read(parent / "vocabulary.txt").words}
+    assert {"bal", "zeit"} <= {word.strip("@#▁￭") for word in words}
     for name in ("second", "third"):
-        run = continue_run(parent, text, sets=["text.tokenizer=auto"], out=tmp_path / name, threads=1)
-        assert Vocabulary.read(run.folder / "vocabulary.txt").words == ["bal", "neu@@", "sel@@", "ten", "zeit"]
-        corpus = read_json(run.folder / "identity.json")["corpus"]
-        assert corpus["splitting"] == {"tokenizers": ["whitespace"], "subwords": None}
-        parent = run.folder
+        assert next_run(parent, f"{line}\n" * 40, tmp_path / name) == (
+            words, {"tokenizers": [tokenizer], "subwords": None, "split_subwords": sign})
+        parent = tmp_path / name
 
 
-def test_subwords_are_joined_if_the_first_text_has_whole_words(place: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tokenizer", ["whitespace", "words"])
+def test_subwords_are_joined_if_the_first_text_has_whole_words(tmp_path: Path, tokenizer: str) -> None:
     """The user set its tokenizer, but the first vocabulary contains no subword, and fragments would be new words."""
-    whole, split = tmp_path / "whole.txt", tmp_path / "subwords.txt"
-    whole.write_text("bal neuzeit selten stadt\n" * 40)
-    split.write_text("bal neu@@ zeit sel@@ ten\n" * 40)
-    config = experiment.resolve("sgns", corpus=str(whole), threads=1, sets=[*SETS, "text.tokenizer=whitespace"])
-    parent = experiment.fit(config, tmp_path / "first").folder
+    parent = first_run("bal neuzeit selten stadt\n" * 40, tmp_path / "first", tokenizer)
     for name in ("second", "third"):
-        run = continue_run(parent, split, sets=["text.tokenizer=auto"], out=tmp_path / name, threads=1)
-        assert {*Vocabulary.read(run.folder / "vocabulary.txt").words} == {"bal", "neuzeit", "selten", "stadt"}
-        corpus = read_json(run.folder / "identity.json")["corpus"]
-        assert corpus["splitting"] == {"tokenizers": ["whitespace"], "subwords": "@@"}
-        parent = run.folder
+        assert next_run(parent, f"{SPLIT}\n" * 40, tmp_path / name) == (
+            {"bal", "neuzeit", "selten", "stadt"},
+            {"tokenizers": [tokenizer], "subwords": "@@", "split_subwords": None})
+        parent = tmp_path / name
+
+
+def test_subwords_of_the_first_text_stay_split_after_a_text_without_them(tmp_path: Path) -> None:
+    parent = first_run(f"{SPLIT}\n" * 40, tmp_path / "first", "words")
+    next_run(parent, "bal zeit stadt\n" * 40, tmp_path / "second")
+    assert "neuzeit" not in next_run(tmp_path / "second", f"{SPLIT}\n" * 40, tmp_path / "third")[0]
+
+
+@pytest.mark.parametrize(("tokenizer", "line", "is_joined"), [
+    ("words", SPLIT, False), ("words", "bal neuzeit", False), ("whitespace", "bal neuzeit", True),
+    ("whitespace", SPLIT, False)])
+def test_the_first_text_of_an_earlier_version_has_no_sign(tmp_path: Path, tokenizer: str, line: str, is_joined: bool
+                                                          ) -> None:
+    """The words decide, unless the tokenizer removes the sign: their occurrences, as few of the words can have it."""
+    rare = " ".join(f"w{i}" for i in range(400))
+    parent = first_run(f"{line}\n" * 1000 + f"{rare}\n" * 3 * 4, tmp_path / "first", tokenizer)
+    for name in ("second", "third"):
+        forget_sign(parent)
+        words, splitting = next_run(parent, f"{SPLIT}\n" * 40, tmp_path / name)
+        assert ("neu@@" if tokenizer == "whitespace" and not is_joined else "bal") in words
+        assert splitting["subwords"] == ("@@" if is_joined else None)
+        parent = tmp_path / name
 
 
 def test_phrases_of_the_parent_cannot_change(place: Path, tmp_path: Path) -> None:

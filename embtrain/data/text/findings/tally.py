@@ -18,6 +18,7 @@ class Tally:
     pages: int = 0                  # pages of a MediaWiki dump that are too short or no articles
     tokenised: tuple[str, str] | None = None           # a tokenised stream, and a mark in it
     joined: tuple[str, detect.Subwords] | None = None  # the first stream whose subwords were joined, and their sign
+    split: detect.Subwords | None = None               # the sign in the first stream whose subwords stay split
     readers: tuple[str, ...] = ()                      # of the documents, each once, in the order of the text
     tagged: tuple[str, str] | None = None              # the first stream of text with a few tags, and one of them
 
@@ -43,13 +44,14 @@ class Tally:
             self.pages + other.pages)
         self.tokenised, self.joined, self.tagged = (
             self.tokenised or other.tokenised, self.joined or other.joined, self.tagged or other.tagged)
+        self.split = self.split or other.split
         for kind in other.readers:
             self.add_reader(kind)
 
     def clear(self) -> None:
         """Reset all counts and findings."""
         self.replaced, self.nul, self.where, self.missing, self.pages = 0, 0, "", 0, 0
-        self.tokenised = self.joined = self.tagged = None
+        self.tokenised = self.joined = self.split = self.tagged = None
         self.readers = ()
 
 

@@ -37,12 +37,14 @@ class ReadingRules:
         return make_splitter(self.tokenizer, kind, self.lower, self.token_min, self.token_max)
 
     def splitting(self, tally: Tally) -> dict[str, Any]:
-        """Return how documents were split, where `auto` decided: `tokenizers`, the first first, and `subwords`.
+        """Return how documents were split: `tokenizers`, the first first, `subwords` and `split_subwords`.
 
-        subwords: the sign of subwords that were joined; None if there were none.
+        subwords: the sign of subwords that were joined; split_subwords: of those that stayed split. None if there were
+        none.
         """
         tokenizers = dict.fromkeys(self.splitter(cast(Reader, kind)).name for kind in tally.readers)
-        return {"tokenizers": [*tokenizers], "subwords": tally.joined and tally.joined[1]}
+        return {"tokenizers": [*tokenizers], "subwords": tally.joined and tally.joined[1],
+                "split_subwords": tally.split}
 
 
 @dataclass
