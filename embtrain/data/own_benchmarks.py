@@ -41,7 +41,6 @@ from embtrain.data.formats.table_rows import (
     is_skipped,
     named_words,
     plain_name,
-    split_columns,
     split_fields,
 )
 from embtrain.data.storage.containers import sources
@@ -115,19 +114,20 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
     comments = list(itertools.takewhile(is_comment, sample))
     sample = sample[len(comments):]
     delimiter, n = _delimiter(sample)
-    rows = [fields for text in sample if len(fields := split_columns(text, delimiter, n)) == n]
+    kinds = {"label": is_label, "score": is_number}   # the later one has precedence
+    shape = RowShape(delimiter, n, [n - 1] * (n > 2), lambda text: any(fits(text) for fits in kinds.values()))
+    rows = [fields for text in sample if len(fields := shape.split(text)) == n]
     if n < 2 or not rows:
         raise DataError(f"{path}:1: should be two words separated by a TAB, a comma, a semicolon or spaces, got "
                         f"{sample[0][:60]!r}")
-    kinds = {"label": is_label, "score": is_number}   # the later one has precedence
-    first = rows[0] if rows[0] == split_columns(sample[0], delimiter, n) else None
+    first = rows[0] if rows[0] == shape.split(sample[0]) else None
     if title := _find_title(comments, rows, delimiter, kinds) if first else None:
         rows = [first := title, *rows]
     elif len(rows) == 1:
         first = None
     named, text = named_words(first or ()), _find_text(rows, kinds)
     for words in (*named, text[0]):
-        gold = _find_gold(rows, first, kinds, words, path, delimiter, gold_forms)
+        gold = _find_gold(rows, first, kinds, words, path, shape, gold_forms)
         if header := title is not None or (first is not None and gold is not None
                                            and not kinds[gold[1]](first[gold[0]])):
             break                                     # else the first line is a pair, as of the words child and parent
@@ -171,7 +171,7 @@ def _mostly(fits: Callable[[str], bool], rows: Sequence[Sequence[str]], column: 
 
 
 def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds: Mapping[str, Callable[[str], bool]],
-               words: tuple[int, int], path: Path, delimiter: Delimiter, gold_forms: str) -> tuple[int, str] | None:
+               words: tuple[int, int], path: Path, shape: RowShape, gold_forms: str) -> tuple[int, str] | None:
     """Find the column of scores or labels: its index, and `score` or `label`; None if there is none.
 
     first: the first line, if it can be a header. words: the columns of the words. A column in front of them must be
@@ -187,7 +187,7 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
         i = named[0]
         fits = max(kinds.values(), key=lambda fits: sum(fits(row[i]) for row in body))
         wrong = next(row for row in body if not fits(row[i]))
-        raise DataError(f"{_place(path, wrong, delimiter)}: column {i + 1} ({rows[0][i]!r}): should contain "
+        raise DataError(f"{_place(path, wrong, shape)}: column {i + 1} ({rows[0][i]!r}): should contain "
                         f"{gold_forms}, got {wrong[i][:40]!r}; correct the values, or rename the column if they "
                         "are neither scores nor labels")
     if len(choice) > 1:
@@ -197,12 +197,12 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
     return (choice[0], found[choice[0]]) if choice else None
 
 
-def _place(path: Path, row: Sequence[str], delimiter: Delimiter) -> str:
+def _place(path: Path, row: Sequence[str], shape: RowShape) -> str:
     """Return the file and line of the first row with these fields."""
     lines = ((source, *line) for source in sources([path], lambda name: True)
              for line in read_nonblank_lines(source, 1 << 16, _HINT))
     return next((f"{source.name}:{number}" for source, number, text in lines
-                 if split_columns(text, delimiter, len(row)) == row), str(path))
+                 if shape.split(text) == row), str(path))
 
 
 def read_sample(path: Path) -> list[str]:

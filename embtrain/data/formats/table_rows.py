@@ -13,7 +13,6 @@ from embtrain.data.storage.lines import Comments, is_comment
 
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
 LABELS = ("True", "False")
-LABEL_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}   # labels of pairs of a hierarchy, in lower case
 SECTION_MARK = ":"             # begins the title of a section of analogies
 MAX_COMMENTS = 50              # comments in front of the rows among which the header is searched
 GOLD_NAMES = frozenset((       # names of the column of scores or labels, without case, blanks and punctuation
@@ -40,10 +39,7 @@ def is_skipped(text: str, form: GoldFormat) -> bool:
 
 
 def split_fields(text: str, delimiter: Delimiter) -> list[str]:
-    """Split a line into stripped fields; between commas or semicolons a field may be quoted.
-
-    Between blanks, commas and semicolons after a number or label that ends a line of words are surplus.
-    """
+    """Split a line into stripped fields; between commas or semicolons a field may be quoted."""
     separator = SEPARATORS[delimiter]
     if separator in (",", ";"):
         try:
@@ -51,12 +47,7 @@ def split_fields(text: str, delimiter: Delimiter) -> list[str]:
                                                                skipinitialspace=True))]
         except csv.Error:
             return []
-    fields = [field.strip() for field in text.rstrip("\r\n").split(separator)]
-    if separator is None and len(fields) > 2:
-        gold = fields[-1].rstrip(",;")
-        if is_number(gold) or gold.lower() in LABEL_WORDS:
-            fields[-1] = gold
-    return fields
+    return [field.strip() for field in text.rstrip("\r\n").split(separator)]
 
 
 def split_columns(text: str, delimiter: Delimiter, n: int) -> list[str]:
@@ -101,6 +92,18 @@ class RowShape:
         """Whether rows have what a sentence lacks: a number, a label, or another delimiter than blanks."""
         return bool(self.gold) or self.delimiter != "space"
 
+    def split(self, text: str) -> list[str]:
+        """Split a line into fields, without the empty ones at its end that exceed the n.
+
+        Between blanks, commas and semicolons after a number or label in the last column are surplus too; those after a
+        word can be a part of it.
+        """
+        fields = split_columns(text, self.delimiter, self.n)
+        if self.delimiter == "space" and len(fields) == self.n and self.n - 1 in self.gold:
+            value = fields[-1].rstrip(",;")
+            fields[-1] = value if self.is_gold(value) else fields[-1]
+        return fields
+
     def is_row(self, fields: Sequence[str]) -> bool:
         """Return whether a line has this shape; without columns of numbers it must not name columns."""
         return len(fields) == self.n and (all(self.is_gold(fields[i]) for i in self.gold) if self.gold
@@ -139,7 +142,7 @@ class RowShape:
         """
         is_field = self.delimiter != "space" or is_number(first[0])
         for line in (*text.split(maxsplit=1)[1:], *[text] * is_field):
-            if len(fields := split_columns(line, self.delimiter, self.n)) == self.n:
+            if len(fields := self.split(line)) == self.n:
                 return [] if any(self.is_gold(fields[i]) for i in self.gold) else fields
         return []
 
@@ -164,7 +167,7 @@ class RowFilter:
 
     def read(self, text: str, place: str) -> list[str] | None:
         """Return the fields of a row; None for a comment or the header. place: FILE:LINE, for the comments."""
-        fields = split_columns(text, self._shape.delimiter, self._shape.n)
+        fields = self._shape.split(text)
         if is_comment(text):
             if self._needs_header:
                 self._above.append((place, text))

@@ -19,13 +19,13 @@ import numpy as np
 
 from embtrain.common.errors import DataError, UnknownNames
 from embtrain.data import own_benchmarks
-from embtrain.data.formats.table_rows import LABEL_WORDS, RowFilter, is_number, plain_name
+from embtrain.data.formats.table_rows import RowFilter, is_number, plain_name
 from embtrain.data.hierarchy.files import LOWER_COLUMNS, UPPER_COLUMNS
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_nonblank_lines
 
-LABEL = {**LABEL_WORDS, "1": 1.0, "0": 0.0, "1.0": 1.0, "0.0": 0.0}
+LABEL = {"true": 1.0, "yes": 1.0, "1": 1.0, "1.0": 1.0, "false": 0.0, "no": 0.0, "0": 0.0, "0.0": 0.0}  # in lower case
 _log = logging.getLogger("embtrain")
 GoldKind = Literal["positives", "labels", "scores"]
 

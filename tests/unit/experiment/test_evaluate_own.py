@@ -20,6 +20,8 @@ from embtrain.common.errors import DataError, UnknownNames, UsageError
 from embtrain.common.types import Score
 from embtrain.data import own_benchmarks
 from embtrain.data.catalogue.benchmark import GoldFormat
+from embtrain.data.hierarchy import own_pairs as hierarchy_pairs
+from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.storage import stored_corpus
 from embtrain.data.vectors import vectors
 from embtrain.data.vectors.vectors import Vectors
@@ -219,6 +221,23 @@ def test_a_delimiter_at_the_end_of_rows_between_blanks_is_surplus(words: Path, t
     (tmp_path / "own.csv").write_text("".join([*lines, "man red 3,unsure\n"]))
     with pytest.raises(DataError, match=r"own.csv:10: score should be a number, got '3,unsure'"):
         experiment.evaluate(words, [str(tmp_path / "own.csv")])
+
+
+@pytest.mark.parametrize("word", ["woman,", "no,", "Yes;", "infinity,", "12,"])
+def test_a_delimiter_after_the_last_word_between_blanks_is_part_of_it(tmp_path: Path, word: str) -> None:
+    """Words of a text that is split at blanks can end in one. They were unknown, also if they are labels without it."""
+    known, own = [*WORDS[:3], word], tmp_path / "own.txt"
+    vectors.write(tmp_path / "words.txt", Vectors(known, np.eye(4, dtype=np.float32)), "word2vec")
+    own.write_text(f": opposites\nking queen man {word}\n")
+    assert "1 of 1 questions found" in experiment.evaluate(tmp_path / "words.txt", [str(own)])[0].note
+    own.write_text(f"score word1 word2\n3 king {word}\n2 king queen\n1 queen man\n")
+    assert experiment.evaluate(tmp_path / "words.txt", [str(own)])[0].note.startswith("3 of 3 pairs")
+    own.write_text(f"king {word}\nqueen {word}\n")
+    pairs = hierarchy_pairs.read(own, {name: i for i, name in enumerate(known)}, Senses(known, {}))
+    assert pairs.pairs == [([0], [3]), ([1], [3])]
+    own.write_text(f"king {word} yes,\nqueen {word} No;\nking man no\n")
+    labelled = hierarchy_pairs.read(own, {name: i for i, name in enumerate(known)}, Senses(known, {}))
+    assert (labelled.kind, labelled.pairs[:2], labelled.gold.tolist()) == ("labels", pairs.pairs, [1, 0, 0])
 
 
 @pytest.mark.parametrize("more", [["total"], ["man,woman,6", "total", "end"]])
