@@ -68,9 +68,10 @@ def check_places(folder: Path, kinds: Sequence[str]) -> None:
     """Raise an error, before anything is written, if the figures of a report in `folder` cannot be written.
 
     UsageError if `figures` is not a folder, or contains a folder with the ending of a kind: the names of the figures
-    are known only when the report is. ResourceError if it is not writable.
+    are known only when the report is. ResourceError if it is not writable. No error without kinds.
     """
-    check_output_folder(folder / FOLDER, "--figures")
+    if kinds:
+        check_output_folder(folder / FOLDER, "--figures")
     for kind in dict.fromkeys(kinds):
         check_kinds("file", sorted((folder / FOLDER).glob(f"*.{kind}")), "a report with figures", "--figures: ")
 

@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -80,4 +81,10 @@ def in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
     patch.setattr(Here, "log", [])
     replace_processes(patch, Here)
     patch.setattr(workers, "_POLL", 0)
-    patch.setattr("embtrain.experiment.run.run.report.write", lambda run: (run / "report.html").write_text("run"))
+    patch.setattr("embtrain.experiment.run.run.report.write", _short_report)
+
+
+def _short_report(run: Path, check: Callable[[], None] = lambda: None) -> Path:
+    check()
+    (run / "report.html").write_text("run")
+    return run / "report.html"

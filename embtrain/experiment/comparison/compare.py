@@ -270,9 +270,9 @@ def _cell(label: str, kind: Kind, seed: int, grid: Grid, sets: list[str], folder
                 start=folder / "start" if grid.start else None)
 
 
-def _report(folder: Path, grid: Grid, cells: Sequence[Cell], store_grid: Callable[[], None] = lambda: None
-            ) -> Comparison:
-    """Score the cells and write results.json and the report, which contains the stored grid."""
+def _report(folder: Path, grid: Grid, cells: Sequence[Cell], store_grid: Callable[[], None] = lambda: None,
+            check: Callable[[], None] = lambda: None) -> Comparison:
+    """Score the cells and write results.json and the report, which contains the stored grid. check: `results.write`."""
     notes = check_equal_settings(cells)
     outcomes = [_read_outcome(folder, cell) for cell in cells]
     plan_tree = grid.model_dump(mode="json")
@@ -281,8 +281,8 @@ def _report(folder: Path, grid: Grid, cells: Sequence[Cell], store_grid: Callabl
         with stored_files():
             paper = papers.read(folder / papers.FILE)
         claim = claims.reproduction(paper, plan_tree, outcomes, spent(cells))
-    results.write(folder, plan_tree, outcomes, claim, tuning.summary(folder, grid),
-                  [line, *notes] if (line := folders.left_out(folder, grid, [cell.name for cell in cells])) else notes)
+    lines = [line for line in (folders.left_out(folder, grid, [cell.name for cell in cells]), *notes) if line]
+    results.write(folder, plan_tree, outcomes, claim, tuning.summary(folder, grid), lines, check)
     store_grid()
     page.write(folder)
     return Comparison(folder)
@@ -292,9 +292,9 @@ def _read_outcome(folder: Path, c: Cell) -> CellOutcome:
     return outcome.read_outcome(folder, c.name, c.label, c.loss, c.model, c.seed, c.folder, c.failure)
 
 
-def rejudge(folder: Path) -> Comparison:
-    """Repeat the statistics and the report of a comparison; nothing is trained."""
+def rejudge(folder: Path, check: Callable[[], None] = lambda: None) -> Comparison:
+    """Repeat the statistics and the report of a comparison; nothing is trained. check: as for `results.write`."""
     folders.check_report_of_comparison(folder)
     grid, cells = _paired(*_plan(read_grid({}, None, folder), folder))
     folders.note_left_out(folder, grid, [cell.name for cell in cells])
-    return _report(folder, grid, cells)
+    return _report(folder, grid, cells, check=check)

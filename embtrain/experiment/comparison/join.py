@@ -7,6 +7,7 @@ added to their labels. The evaluated text, its split and the benchmarks must be 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.report import figure_files
 from embtrain.report.comparison import page
-from embtrain.report.load import run as run_record
 
 IGNORED_KEYS = ("corpus", "train.seed", "train.threads")  # not part of the kind; the text is compared by its hash
 PARENT = "train.parent"  # of another seed it is another run: the kind is whether there is one
@@ -42,14 +42,9 @@ def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None
         if flags:
             raise UsageError(f"{flags[0]}: applies to several runs, but {folders[0]} is one; remove it")
         check_report_of_run(folders[0])
-        if figures:
-            run_record.read(folders[0])     # an error of the run comes first
-            figure_files.check_places(folders[0], figures)
-        return report.write(folders[0])
+        return report.write(folders[0], partial(figure_files.check_places, folders[0], figures))
     if len(folders) == 1 and not flags:
-        if figures:
-            figure_files.check_places(folders[0], figures)
-        judged = compare.rejudge(folders[0])
+        judged = compare.rejudge(folders[0], partial(figure_files.check_places, folders[0], figures))
         if line := failures.not_run(folders[0], judged.record):
             terminal.note(line)
         return judged.folder / "report.html"
@@ -93,15 +88,13 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
             "models": list(dict.fromkeys(x.model.name for x in settings_by_run.values())), "corpus": first.corpus,
             "seeds": sorted({x.train.seed for x in settings_by_run.values()}), "baseline": baseline or kinds[0],
             "benchmarks": task.benchmarks(first), "metric": metric or task.metric}
-    if figures and out is not None:     # a new folder has no files
-        figure_files.check_places(out, figures)
     folder = out or claim_folder(folder)
     outcomes = [outcome.read_outcome(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name,
                                      x.model.name, x.train.seed, run, None) for run, x in settings_by_run.items()]
     if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for left in outcomes
                                       for row in left.scores):
         outcome.require_metric(metric, outcomes[0], grid.flag_of("metric"), "choose one of them")
-    results.write(folder, plan, outcomes, notes=notes)
+    results.write(folder, plan, outcomes, notes=notes, check=partial(figure_files.check_places, folder, figures))
     page.write(folder)
     return Comparison(folder)
 

@@ -65,10 +65,10 @@ DOCUMENT_METRICS = (*label_precision.PRECISION, *label_precision.NDCG, *label_pr
 
 def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
           reproduction: Reproduction | None = None, searched: Sequence[ChosenSettings] = (),
-          notes: Sequence[str] = ()) -> None:
+          notes: Sequence[str] = (), check: Callable[[], None] = lambda: None) -> None:
     """Compare the cells and write results.json. reproduction: from claims.py; searched: choices of tuning.py.
 
-    notes: further lines of the report.
+    notes: further lines of the report. check: called before results.json is written, after all that it needs is read.
 
     If no run has scores, raises the error of the first: ResourceError if all that were started lacked memory, disk or
     a device, or were killed, else DataError.
@@ -114,6 +114,7 @@ def write(folder: Path, plan: dict[str, Any], outcomes: Sequence[CellOutcome],
         summary=summary, differences=seeds + item_differences(finished, labels, baseline),
         at_equal=AtEqual(epochs, cpu), notes=[*notes, *_notes(outcomes)], verdict=sentences,
         search=list(searched) or None, reproduction=reproduction)
+    check()
     write_json(folder / "results.json", finite(file.to_json()))
 
 
@@ -127,8 +128,7 @@ def _cell(outcome: CellOutcome) -> CellResult:
     return CellResult(cell=outcome.name, strategy=outcome.label, loss=outcome.loss, model=outcome.model,
                       seed=outcome.seed, folder=outcome.relative_folder,
                       status="finished" if outcome.error is None else "failed" if outcome.was_started else "not run",
-                      scores=outcome.scores,
-                      cpu_seconds=outcome.cpu_seconds, error=outcome.error)
+                      scores=outcome.scores, cpu_seconds=outcome.cpu_seconds, error=outcome.error)
 
 
 def _unfinished(outcomes: Sequence[CellOutcome]) -> tuple[list[str], list[str]]:

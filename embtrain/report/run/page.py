@@ -8,6 +8,7 @@ the command are shown; the page folds everything else. A section is left out if 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path, PurePath
 
 from embtrain.common.files import write_text
@@ -36,10 +37,14 @@ COMMANDS = ("fit", "resume", "compare", "reproduce", "evaluate")
 FROM_SETTINGS = "mkdir again && cp config.yaml again && embtrain resume again"
 
 
-def write(folder: Path) -> Path:
-    """Read the run in `folder` and write its report atomically, report.html last. Returns the path of report.html."""
+def write(folder: Path, check: Callable[[], None] = lambda: None) -> Path:
+    """Read the run in `folder` and write its report atomically, report.html last. Returns the path of report.html.
+
+    check: called before anything is written, after the run is read.
+    """
     report = document(read(Path(folder)), map_entries.read(Path(folder)))
     texts = (markdown_latex.markdown(report), markdown_latex.latex(report), html.render(report))
+    check()
     for name, text in zip(FILES, texts, strict=True):
         write_text(Path(folder) / name, text)
     return Path(folder) / "report.html"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from helpers.in_process import Here, in_process, small_text
 
-from embtrain import cli
+from embtrain import cli, report
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, EmbtrainError, Stopped, UsageError
 from embtrain.evaluate.comparison.results import CellResult, ComparisonResults
@@ -28,6 +28,7 @@ from embtrain.report import figure_files
 from embtrain.report.comparison import page
 from embtrain.report.load import comparison as read_results
 from embtrain.report.render import markdown_latex
+from embtrain.report.run import page as run_page
 
 KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=4", "train.epochs=1", "train.chunk=512",
         "train.lr=0.1", "evaluate.heldout_pairs=100", "evaluate.resamples=0", "evaluate.neighbours=[bal]",
@@ -554,8 +555,10 @@ def test_figures_that_cannot_be_written_are_refused_before_the_report(whole: Com
         assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
-def test_an_input_or_out_that_is_wrong_is_reported_before_the_figures(whole: Comparison, tmp_path: Path) -> None:
+def test_an_input_or_out_that_is_wrong_is_reported_before_the_figures(whole: Comparison, tmp_path: Path,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     """The place of the figures is inside it, and was reported instead."""
+    monkeypatch.setattr(report, "write", run_page.write)
     file, empty, out = tmp_path / "F.txt", tmp_path / "empty", tmp_path / "out"
     file.write_text("mine")
     for folder in (empty, out):
@@ -573,6 +576,28 @@ def test_an_input_or_out_that_is_wrong_is_reported_before_the_figures(whole: Com
         with pytest.raises(error, match=f"^{re.escape(message)}"):
             join.write(inputs, to, figures=["svg"])
     assert [*out.iterdir()] == [out / "figures"]
+
+
+@pytest.mark.parametrize("name", [
+    "comparison.yaml", "cells/sgns-seed1/scores.json", "cells/nce-seed1/items.safetensors",
+    "cells/sgns-seed1/vectors.safetensors"])
+def test_a_damaged_file_is_reported_before_the_figures(done: Path, tmp_path: Path, name: str,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "write", run_page.write)
+    run, out = done / "cells" / "sgns-seed1", tmp_path / "out"
+    places = [([done], None, done), ([run], None, run), ([run, done / "cells" / "nce-seed1"], out, out)]
+    for _, _, folder in places:
+        folder.mkdir(exist_ok=True)
+        (folder / "figures").write_text("mine")
+    (done / name).write_bytes(b"[")
+    reads = {"comparison.yaml": [0], "cells/sgns-seed1/scores.json": [0, 1, 2],
+             "cells/nce-seed1/items.safetensors": [0, 2], "cells/sgns-seed1/vectors.safetensors": [1]}[name]
+    before = {path: path.stat().st_mtime_ns for path in [*done.rglob("*"), *out.rglob("*")]}
+    for i, (inputs, to, folder) in enumerate(places):
+        error, line = (DataError, done / name) if i in reads else (UsageError, f"--figures: {folder / 'figures'}: ")
+        with pytest.raises(error, match=f"^{re.escape(str(line))}"):
+            join.write(inputs, to, figures=["svg"])
+    assert {path: path.stat().st_mtime_ns for path in [*done.rglob("*"), *out.rglob("*")]} == before
 
 
 # -- damaged files ----------------------------------------------------------------------------------------------------
