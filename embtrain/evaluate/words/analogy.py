@@ -170,7 +170,5 @@ def _interval(questions: Sequence[Question], hit: NDArray[np.bool_], config: Wor
             weight = weights[first] * weights[second]
             total = weight.sum()
             accuracy.append(weight[hit].sum() / total if total else np.nan)
-    resampled = np.array(accuracy)
-    low, high = percentile(resampled, config.interval, len(pair_id))
-    return low, high, missing_note(low, len(pair_id), config.resamples, MIN_ITEMS, "pairs of words",
-                                   resampled=resampled)
+    low, high = percentile(np.array(accuracy), config.interval, len(pair_id))
+    return low, high, missing_note(low, len(pair_id), config.resamples, MIN_ITEMS, "pairs of words")
