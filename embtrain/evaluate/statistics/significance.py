@@ -39,6 +39,7 @@ from embtrain.evaluate.statistics.intervals import (
     UNBOUNDED,
     Bounds,
     linearized,
+    missing_note,
     percentile,
     ratio_intervals,
 )
@@ -155,6 +156,7 @@ class ItemDifference(NamedTuple):
     high: float | None
     se: float | None    # standard error
     n: int              # items finite on both sides
+    reason: str = ""    # of a missing interval, as in `missing_note`
 
 
 def correlations(items: Floats, m: Floats) -> Floats:
@@ -184,12 +186,12 @@ def paired_bootstrap(stat: Statistic, items_a: Floats, items_b: Floats, resample
         return ItemDifference(None, None, None, None, n)
     once = np.ones((1, n))
     mean = float((stat(a, once) - stat(b, once))[0])
-    drawn = [stat(a, m) - stat(b, m) for m in _resamples(n, resamples, seed)]
-    draws = np.concatenate(drawn) if drawn else np.empty(0)
+    draws = np.concatenate([np.empty(0), *(stat(a, m) - stat(b, m) for m in _resamples(n, resamples, seed))])
     low, high = percentile(draws, level, n)
     finite = draws[np.isfinite(draws)]
     se = float(finite.std()) if len(finite) and 2 * len(finite) >= len(draws) else None
-    return ItemDifference(mean if math.isfinite(mean) else None, low, high, se, n)
+    return ItemDifference(mean if math.isfinite(mean) else None, low, high, se, n,
+                          missing_note(low, n, resamples, MIN_ITEMS, "items", resampled=draws))
 
 
 def paired_means(items_a: Floats, items_b: Floats, clusters: NDArray[np.int64] | None = None, level: float = 0.95
@@ -201,7 +203,7 @@ def paired_means(items_a: Floats, items_b: Floats, clusters: NDArray[np.int64] |
         return ItemDifference(None, None, None, None, n)
     mean, se = linearized(S, N)
     [(low, high)] = ratio_intervals(S[:, None], N, 1, level)
-    return ItemDifference(mean, low, high, se, n)
+    return ItemDifference(mean, low, high, se, n, missing_note(low, len(N), 1))
 
 
 def _summed_differences(a: Floats, b: Floats, clusters: NDArray[np.int64] | None) -> tuple[Floats, Floats]:
@@ -291,7 +293,8 @@ def _item_difference(found: ItemDifference, p: float | None, n: int, names: tupl
     """The Difference of n items and its p. clusters: their number, if p is of permuted signs."""
     sd = None if found.se is None else found.se * math.sqrt(found.n)
     effect = None if found.mean is None or sd is None else hedges_g(found.mean, sd, found.n)
-    note = "" if found.n == n else f"{found.n} of {n} items used; the others are missing or not finite in one"
+    notes = [f"{found.n} of {n} items used; the others are missing or not finite in one"] * (found.n != n)
+    notes += [found.reason.removeprefix("; ")] * (found.mean is not None and found.reason != "")
     undecided = Difference(*names, metric, found.mean, found.low, found.high, p, None, effect, found.n,
-                           TOO_FEW_ITEMS, None, None, "items", sd, level, higher_better, note, clusters)
+                           TOO_FEW_ITEMS, None, None, "items", sd, level, higher_better, "; ".join(notes), clusters)
     return with_verdict(undecided)

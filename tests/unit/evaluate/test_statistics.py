@@ -276,6 +276,22 @@ def test_bootstrap_draws_the_same_items_on_both_sides() -> None:
     assert seen.se == pytest.approx(0, abs=1e-9)
 
 
+def test_a_difference_over_items_without_an_interval_gives_the_reason() -> None:
+    one, ordered = np.eye(40), np.arange(40.0)
+    equal, few = "no variation: no interval", "fewer than 10 items: no interval"
+    most = "most resamples have no value: no interval"     # 40 % contain both items that differ from the others
+    gap = np.where(ordered == 3, np.nan, ordered)
+    for d, note in ((compare_correlations(one[1], one[0], ordered, NAMES, "spearman"), most),
+                    (compare_correlations(ordered, ordered, ordered, NAMES, "spearman"), equal),
+                    (compare_correlations(*draw((3, 9), 1), NAMES, "spearman"), few),
+                    (compare_items(ordered, ordered, NAMES, "m"), equal),
+                    (compare_items(gap, ordered, NAMES, "m"),
+                     f"39 of 40 items used; the others are missing or not finite in one; {equal}")):
+        assert d.mean is not None and d.low is d.high is None and d.note == note
+    assert compare_correlations(ordered, *draw((2, 40), 1), NAMES, "spearman").note == ""
+    assert compare_correlations(ordered, ordered, ordered, NAMES, "spearman", resamples=0).note == ""
+
+
 @pytest.mark.parametrize("c", [2, 19, 20, 41, 500])
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_difference_of_means_has_the_t_interval_over_clusters(c: int, size: int) -> None:
@@ -291,7 +307,7 @@ def test_equal_differences_of_means_have_no_interval() -> None:
     x = draw((50,), 10)
     for shift in (0.0, 1.0):
         found = paired_means(x + shift, x, np.arange(50) // 2)
-        assert found == (pytest.approx(shift), None, None, 0, 50)
+        assert found == (pytest.approx(shift), None, None, 0, 50, "; no variation: no interval")
     same = compare_items(x, x, NAMES, "m")
     assert (same.mean, same.low, same.high, same.p, same.verdict) == (0, None, None, 1, NOT_SEPARABLE)
     log_p = 3 * x - 17
