@@ -360,6 +360,15 @@ def test_no_run_starts_after_the_cpu_seconds_of_all(place: Path, local: Comparis
     assert_same_runs(tmp_path, local.folder, NAMES)
 
 
+@pytest.mark.parametrize(("budget", "limit"), [(1.0, "1 CPU second"), (60.0, "60 CPU seconds")])
+def test_a_run_that_is_not_started_names_the_cpu_seconds(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                         budget: float, limit: str) -> None:
+    monkeypatch.setattr(joiner.Joiner, "spent", lambda _, cells: 99.0 * any(cell.is_finished() for cell in cells))
+    few = compare.compare(grid(place, seeds=1), tmp_path, 1, 1, budget, sharing=JOIN)
+    assert [cell.get("error") for cell in few.results["cells"]] == [
+        None, f"not started: the limit of {limit} for all runs was used up"]
+
+
 def test_a_metric_that_does_not_exist_stops_the_first_run(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="sgns-seed1 does not have this score"):
         compare.compare(grid(place, metric="test/mrr/head"), tmp_path, 1, 1, sharing=JOIN)
