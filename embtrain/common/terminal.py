@@ -40,10 +40,10 @@ def shortened(line: str) -> str:
     return line if cut <= 0 else f"{line[:MAX_LINE // 2]} [{cut:,} characters left out] {line[-MAX_LINE // 2:]}"
 
 
-def format_count(n: float, noun: str) -> str:
-    """Return a number of things: `1 epoch`, `2,000 epochs`, `0.5 epochs`. The noun has the plural in s."""
+def format_count(n: float, noun: str, plural: str = "") -> str:
+    """Return a number of things: `1 epoch`, `2,000 epochs`, `0.5 epochs`. plural: of the noun; default: with s."""
     number = format_whole(n)
-    return f"{number} {noun}{'' if number == '1' else 's'}"
+    return f"{number} {noun if number == '1' else plural or noun + 's'}"
 
 
 def format_part(n: int, total: int, nouns: str, one: str, several: str) -> str:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embtrain.common.progress import Progress
+from embtrain.common.terminal import format_count
 from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LikelihoodConfig
 from embtrain.evaluate.statistics.intervals import UNBOUNDED, UNIT, Bounds, mean_intervals, missing_note
@@ -99,8 +100,8 @@ def scores(ranked: PairRanks, clusters: NDArray[np.int64], config: LikelihoodCon
     columns = {"log_likelihood": ranked.log_p, "mrr": 1 / ranked.rank}
     columns |= {f"hits@{k}": (ranked.rank <= k).astype(np.float64) for k in HITS}
     columns |= {"log_z_mean": ranked.log_z, "log_z_abs": np.abs(ranked.log_z)} if config.log_z else {}
-    note = (f"{len(ranked.rank):,} pairs, {ranked.Q:,} queries, {ranked.V:,} candidates, {len(np.unique(clusters)):,} "
-            "clusters")
+    note = (f"{format_count(len(ranked.rank), 'pair')}, {format_count(ranked.Q, 'query', 'queries')}, "
+            f"{format_count(ranked.V, 'candidate')}, {format_count(len(np.unique(clusters)), 'cluster')}")
     rows = mean_scores(columns, clusters, config, note)
     if config.log_z and np.isfinite(ranked.log_z).all():
         rows.append(Score("heldout", "log_z_sd", float(ranked.log_z.std()), None, None, len(ranked.rank), note))

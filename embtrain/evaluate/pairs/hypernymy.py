@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from embtrain.common.terminal import format_count
 from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.statistics.intervals import (
@@ -109,7 +110,7 @@ def _scores(
     # (n,) each
     tp, fp = nan_to_lowest(scored.pos) >= thresholds.f1, (nan_to_lowest(scored.neg) >= thresholds.f1).sum(1)
     f1_low, f1_high = f1_interval(tp, fp + ~tp, config.resamples, config.interval)
-    pairs_note = f"{n:,} pairs, {m} negative{'s' if m > 1 else ''} each"
+    pairs_note = f"{format_count(n, 'pair')}, {format_count(m, 'negative')} each"
     note_suffix = f"; {note}" if note else ""
     ap, ap_low, ap_high, reason = _ap(scored, config)
     return [Score(part, f"accuracy{suffix}", float(hits.mean()), low, high, n,

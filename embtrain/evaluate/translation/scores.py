@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
+from embtrain.common.terminal import format_count
 from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.heldout import COSINES, PairRanks, value_bounds
@@ -164,7 +165,8 @@ def vector_scores(
     intervals = mean_intervals(
         values, clusters, config.resamples, config.interval, [value_bounds(name) for name in columns]
     )
-    note = f"{len(ranked.rank):,} words, {ranked.V:,} candidates, given the preceding reference words"
+    note = (f"{format_count(len(ranked.rank), 'word')}, {format_count(ranked.V, 'candidate')}, given the preceding "
+            "reference words")
     resamples, n_clusters = config.resamples, len(np.unique(clusters))
     scores = [Score("heldout", name, _finite_or_none(mean), low, high, len(values),
                     note + missing_note(low, n_clusters, resamples, kind="sentences", value=mean))

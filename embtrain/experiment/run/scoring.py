@@ -24,7 +24,7 @@ from torch import Tensor
 from embtrain.common import machine, shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_atomically
-from embtrain.common.terminal import format_part
+from embtrain.common.terminal import format_count, format_part
 from embtrain.common.types import Batch, Query, Score
 from embtrain.data.benchmarks import find_benchmark
 from embtrain.data.catalogue import fetch
@@ -174,7 +174,7 @@ def labels(parts: ModelParts, batch: Batch, part: str, p: np.ndarray, config: La
     """
     query = encode_heldout(parts, batch)
     results = label_precision.top_labels(logits(parts, corrected=True), query, p)
-    note = f"{len(query):,} labels, {parts.problem.n_candidates:,} candidates"
+    note = f"{format_count(len(query), 'label')}, {format_count(parts.problem.n_candidates, 'candidate')}"
     rows = label_precision.scores(results, config, note)
     if items is not None and len(query):
         items |= {f"{part}/{name}": values for name, values in results.items().items()}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import DataError, UsageError
+from embtrain.common.terminal import format_count
 from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.storage import stored_corpus
@@ -179,5 +180,5 @@ class LanguageTask(Task):
         batch = self.heldout(part)
         rows = scoring.likelihood(components, batch, part, config, items, piece_ids(len(batch), config.piece))
         v = components.problem.n_candidates
-        note = f"{len(batch):,} words, {v:,} in the vocabulary, pieces of {config.piece:,}"
+        note = f"{format_count(len(batch), 'word')}, {v:,} in the vocabulary, pieces of {config.piece:,}"
         return with_perplexity([row._replace(note=note if len(batch) else "no held-out words") for row in rows])

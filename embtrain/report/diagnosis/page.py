@@ -154,7 +154,7 @@ def document(diagnosis: Diagnosis) -> ReportDocument:
                      *_growth_section(diagnosis),
                      ReportSection("theorems", "Theorems 1 and 2", [_plain(diagnosis, THEOREMS), *_bounds(diagnosis)]),
                      ReportSection("meant", "Definitions", [Items([*DEFINITIONS, *notes])])]
-    counts = [f"{diagnosis.queries:,} {'query' if diagnosis.queries == 1 else 'queries'} of {diagnosis.part}",
+    counts = [f"{format_count(diagnosis.queries, 'query', 'queries')} of {diagnosis.part}",
               f"{format_count(diagnosis.draws, 'draw')} each"] if diagnosis.lines else []
     about = " · ".join([diagnosis.model, f"on {diagnosis.corpus}", f"{diagnosis.candidates:,} candidates", *counts,
                         format_count(diagnosis.threads, "thread"), diagnosis.run])

@@ -59,6 +59,7 @@ def test_all_other_characters_stay(text: str) -> None:
     (2000, "2,000 epochs")])
 def test_one_thing_is_counted_in_the_singular(n: float, text: str) -> None:
     assert terminal.format_count(n, "epoch") == text
+    assert terminal.format_count(n, "query", "queries") == text.replace("epochs", "queries").replace("epoch", "query")
 
 
 @pytest.mark.parametrize(("n", "text"), [(0, "0 of 1,200 runs are"), (1, "1 of 1,200 runs is"),

@@ -94,6 +94,19 @@ def test_a_row_without_an_interval_gives_the_reason(rows: object) -> None:
     assert not any("no interval" in row.note for row, _ in rows(0))  # type: ignore[operator]
 
 
+def test_one_item_is_counted_in_the_singular() -> None:
+    one = heldout.PairRanks(np.full(1, -2.0), np.ones(1), np.ones(1), 9, 1)
+    clusters, resamples = np.zeros(1, np.int64), 0
+    assert heldout.scores(one, clusters, LikelihoodConfig(resamples=resamples))[0].note == \
+        "1 pair, 1 query, 9 candidates, 1 cluster"
+    nearest = translation.NearestRows(np.ones(1, bool), np.ones(1), np.ones(1))
+    assert translation.vector_scores(one, nearest, clusters, EvaluateConfig(resamples=resamples))[0].note.startswith(
+        "1 word, 9 candidates, ")
+    pairs = PairScores(np.ones(1), np.zeros((1, 1)))
+    assert hypernymy.scores("test", pairs, CLEAR, EvaluateConfig(resamples=resamples))[0].note.startswith(
+        "1 pair, 1 negative each; ")
+
+
 def test_only_a_missing_interval_has_a_reason() -> None:
     assert missing_note(0.1, 1, 40) == missing_note(None, 1, 0) == ""
     assert missing_note(None, 1, 40) == "; fewer than 2: no interval"
