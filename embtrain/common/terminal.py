@@ -98,14 +98,16 @@ def note(line: str) -> None:
         print(plain(line), file=sys.stderr, flush=True)
 
 
-class Repeated(logging.Filter):
-    """Drops a record whose message has passed before."""
+class RepeatedWarnings(logging.Filter):
+    """Drops a warning or error of embtrain whose message has passed before."""
 
     def __init__(self) -> None:
         super().__init__()
         self.passed = set[str]()
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or record.name.partition(".")[0] != "embtrain":
+            return True
         n_passed, message = len(self.passed), record.getMessage()
         self.passed.add(message)
         return len(self.passed) > n_passed
@@ -113,13 +115,20 @@ class Repeated(logging.Filter):
 
 @contextlib.contextmanager
 def without_repeated_warnings() -> Iterator[None]:
-    """Log each warning of embtrain only once."""
-    log, repeated = logging.getLogger("embtrain"), Repeated()
-    log.addFilter(repeated)
+    """Log each warning of embtrain only once, by the handlers of its logger and of the root.
+
+    Filters of a logger do not apply to its children, e.g. `embtrain.negatives`. Each handler has its own filter, since
+    all of them receive a record.
+    """
+    handlers: list[logging.Handler | None] = [*logging.getLogger("embtrain").handlers, *logging.getLogger().handlers]
+    filters = [(handler, RepeatedWarnings()) for handler in handlers or [logging.lastResort] if handler is not None]
+    for handler, repeated in filters:
+        handler.addFilter(repeated)
     try:
         yield
     finally:
-        log.removeFilter(repeated)
+        for handler, repeated in filters:
+            handler.removeFilter(repeated)
 
 
 class OneLine(logging.Formatter):

@@ -68,6 +68,34 @@ def test_the_verb_of_a_part_is_that_of_its_number(n: int, text: str) -> None:
     assert terminal.format_part(n, 1200, "runs", "is", "are") == text
 
 
+def test_only_warnings_of_embtrain_are_logged_once() -> None:
+    names, root = ("embtrain", "embtrain.negatives", "pykeen"), logging.getLogger()
+    streams = [io.StringIO(), io.StringIO()]
+    handlers = [logging.StreamHandler(stream) for stream in streams]
+    loggers = [logging.getLogger(name) for name in names]
+    root.addHandler(handlers[0])
+    loggers[0].addHandler(handlers[1])
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.INFO)
+        for _ in range(2):          # each time again
+            with terminal.without_repeated_warnings():
+                for logger in [*loggers, *loggers]:
+                    logger.warning("rare words of %s", logger.name)
+                    logger.info("read")
+    finally:
+        root.removeHandler(handlers[0])
+        loggers[0].removeHandler(handlers[1])
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+    for stream, n_pykeen in zip(streams, (4, 0), strict=True):
+        lines = stream.getvalue().splitlines()
+        assert [lines.count(f"rare words of {name}") for name in names] == [2, 2, n_pykeen]
+        assert lines.count("read") == 8 + n_pykeen
+    assert not any(handler.filters for handler in handlers)
+
+
 @pytest.mark.parametrize(("logger", "start"), [
     ("embtrain", "embtrain"), ("embtrain.train.state.checkpoint", "embtrain"), ("pykeen.nn.representation", "pykeen")])
 def test_a_log_line_begins_with_the_library_that_wrote_it(logger: str, start: str) -> None:
