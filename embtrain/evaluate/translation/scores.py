@@ -161,6 +161,8 @@ def vector_scores(
     """Accuracies and mean ranks with intervals over sentences, clusters (n,), and the similarities."""
     columns = {name: (ranked.rank <= k).astype(np.float64) for name, k in zip(ACCURACY, CUTOFFS, strict=True)}
     columns |= {"mrr": 1 / ranked.rank, "log_likelihood": ranked.log_p}
+    if len(ranked.rank) == 0:
+        return [Score("heldout", name, None, note="no held-out words") for name in (*columns, *COSINES)]
     values = np.stack(list(columns.values()), axis=1)
     intervals = mean_intervals(
         values, clusters, config.resamples, config.interval, [value_bounds(name) for name in columns]
@@ -173,14 +175,14 @@ def vector_scores(
               for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
     for name, x, selected in zip(COSINES, (nearest.nearest_cosine, nearest.nearest_cosine, nearest.target_cosine),
                                  (nearest.is_target, ~nearest.is_target, ~nearest.is_target), strict=True):
-        (low, high), n, reason, mean = NO_INTERVAL, int(selected.sum()), "", math.nan
+        (low, high), n, reason, mean = NO_INTERVAL, int(selected.sum()), "; no words", math.nan
         if n:
             chosen, mean = clusters[selected], float(x[selected].mean())
             ((low, high),) = mean_intervals(x[selected, None], chosen, resamples, config.interval, [(-1, 1)])
             reason = missing_note(low, len(np.unique(chosen)), resamples, kind="sentences", value=mean)
         scores.append(Score("heldout", name, _finite_or_none(mean), low, high, n,
-                        f"cosine to the {'right' if name == 'similarity_target' else 'nearest'} row, where the nearest "
-                            f"is {'' if name == 'similarity_right' else 'not '}the right one{reason}"))
+                            f"cosine to the {'right' if name == 'similarity_target' else 'nearest'} row, where the "
+                            f"nearest is {'' if name == 'similarity_right' else 'not '}the right one{reason}"))
     return scores
 
 

@@ -94,6 +94,22 @@ def test_a_row_without_an_interval_gives_the_reason(rows: object) -> None:
     assert not any("no interval" in row.note for row, _ in rows(0))  # type: ignore[operator]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_translation_score_without_words_gives_the_reason() -> None:
+    def rows(n: int, is_target: bool) -> dict[str, Score]:
+        ranked = heldout.PairRanks(np.full(n, -2.0), np.ones(n), np.ones(n), 9, n)
+        nearest = translation.NearestRows(np.full(n, is_target), np.full(n, 0.5), np.full(n, 0.5))
+        config = EvaluateConfig(resamples=40)
+        return {row.metric: row for row in translation.vector_scores(ranked, nearest, np.arange(n), config)}
+
+    for is_target, missing in ((True, {"similarity_wrong", "similarity_target"}), (False, {"similarity_right"})):
+        scores = rows(4, is_target)
+        assert {name for name, row in scores.items() if row.value is None} == missing
+        assert all(scores[name].note.endswith("; no words") and scores[name].n == 0 for name in missing)
+    assert {row.value for row in rows(0, True).values()} == {None} and rows(0, True).keys() == rows(4, True).keys()
+    assert {row.note for row in rows(0, True).values()} == {"no held-out words"}
+
+
 def test_one_item_is_counted_in_the_singular() -> None:
     one = heldout.PairRanks(np.full(1, -2.0), np.ones(1), np.ones(1), 9, 1)
     clusters, resamples = np.zeros(1, np.int64), 0
