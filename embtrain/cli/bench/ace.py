@@ -32,7 +32,6 @@ class Use(NamedTuple):
 
 TEXTS = {"small": Use("gensim-wiki", 0, 5, 3, ("ace", "ace-full")),
          "large": Use("english-18m", 5_000_000, 1, 1, ("ace",))}
-SETTINGS = {key: value for key, value in words.SHARED.items() if key != "train.epochs"}
 RIVAL = {"negatives.share_draws_by": "window"}
 
 
@@ -57,7 +56,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
                     if name in chosen}
             if ours:
                 groups.append(Group(n, ours, {"sgns": partial(train, "sgns", sets=shared | RIVAL)}))
-    summary = run("ace", "s of training", groups, rounds, {"texts": about, "settings": SETTINGS})
+    summary = run("ace", "s of training", groups, rounds, {"texts": about, "settings": words.shared("train.epochs")})
     sgns = summary["rivals"]["sgns"]
     return summary | {"times_sgns": {case: digits(statistics.median(times) / statistics.median(sgns[case]))
                                      for case, times in summary["ours"].items()}}

@@ -45,6 +45,11 @@ OURS = {**SHARED, "text.valid": 0, "text.test": 0, "text.tokenizer": "whitespace
         "evaluate.heldout_pairs": 0, "train.log_every": 1_000_000, "train.checkpoint_every": 1e9}
 
 
+def shared(*own: str) -> dict[str, Any]:
+    """Return the settings of both programs, for `about`, without the keys that a bench sets itself."""
+    return {key: value for key, value in SHARED.items() if key not in own}
+
+
 def prefix(corpus: str, tokens: int, sets: Mapping[str, Any] | None = None) -> Path:
     """A file with the first `tokens` words of a corpus (0: all), one sequence a line; written once to the cache."""
     config = experiment.resolve(corpus=corpus, sets=as_sets({"text.min_count": 1, "text.valid": 0, "text.test": 0,

@@ -70,8 +70,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
             trials[case], works[case] = choice.scores, kept(found, case, choice.train)
         groups.append(Group(n, works, {"gensim": kept(found, rival, theirs.train)}))
     about = {"corpus": corpus or quality.CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
-             "epochs": EPOCHS, "dim": quality.DIM, "settings": words.SHARED, "benchmarks": list(BENCHMARKS),
-             "trials": trials}
+             "epochs": EPOCHS, "dim": quality.DIM, "settings": words.shared("train.lr", "train.epochs"),
+             "benchmarks": list(BENCHMARKS), "trials": trials}
     summary = run("budget", "s of training", groups, rounds, about)
     summary["spearman"] = {system: [round(x, 4) for x in values] for system, values in found.items()}
     summary["difference"] = {case: difference(found[case], found[f"gensim-t{known[case][0]}"], "spearman")

@@ -52,7 +52,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     groups = [Group(1, {name: partial(_count, windows, layout, n)}) for name, (layout, n) in chosen.items()]
     return run("conflicts", "s of counting", groups, rounds, {
         "corpus": corpus or CORPUS, "words": len(windows.raw_counts), "at_once": AT_ONCE, "blocks": BLOCKS,
-        "hot": HOT, "max_uses": {str(n): max_uses(n) for n in threads}, "settings": words.SHARED})
+        "hot": HOT, "max_uses": {str(n): max_uses(n) for n in threads},
+        "settings": words.shared("train.lr", "train.min_lr", "train.epochs")})
 
 
 def _count(windows: SkipGramWindows, layout: str, threads: int) -> Timed:

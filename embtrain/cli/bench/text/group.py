@@ -136,8 +136,8 @@ def bench(rounds: int, only: Sequence[str] | None, corpus: str | None, threads: 
         raise DataError(f"--corpus: {corpus or CORPUS}: is too short to hold text out; give a longer one")
     cases = {name: Case(name, of_text) for name in chosen}
     about = {"corpus": corpus or CORPUS, "tokens": text.n_words, "words": len(text.corpus.vocabulary),
-             "epochs": of_text.epochs, "dim": DIM, "chunk": CHUNK, "rates": list(RATES), "settings": words.SHARED,
-             "benchmarks": list(BENCHMARKS)}
+             "epochs": of_text.epochs, "dim": DIM, "chunk": CHUNK, "rates": list(RATES),
+             "settings": words.shared("train.lr", "train.epochs"), "benchmarks": list(BENCHMARKS)}
     summary = run("group", f"s of {of_text.epochs} epochs, all processes in turns", [Group(threads[0], cases)], rounds,
                   about)
     summary["rate"] = {name: case.rate for name, case in cases.items()}

@@ -57,7 +57,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
             trials[case], ours[case] = choice.scores, budget.kept(found, case, choice.train)
         groups.append(Group(n, ours, {RIVAL: budget.kept(found, rival, theirs.train)}))
     about = {"corpus": corpus or quality.CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
-             "dim": quality.DIM, "settings": words.SHARED, "benchmarks": list(budget.BENCHMARKS), "trials": trials}
+             "dim": quality.DIM, "settings": words.shared("train.lr", "train.epochs"),
+             "benchmarks": list(budget.BENCHMARKS), "trials": trials}
     summary = run("ppmi", "s of counting and SVD, or training", groups, rounds, about)
     summary["spearman"] = {system: [round(x, 4) for x in values] for system, values in found.items()}
     summary["difference"] = {case: difference(found[case], found[f"{RIVAL}-t{known[case][0]}"], "spearman")

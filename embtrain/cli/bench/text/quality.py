@@ -53,7 +53,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         theirs = _kept(found, f"gensim-t{n}", partial(words.gensim, file, MIN_COUNT, n, DIM, EPOCHS))
         groups.append(Group(n, ours, {"gensim": theirs}))
     about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
-             "epochs": EPOCHS, "dim": DIM, "settings": words.SHARED, "benchmarks": list(BENCHMARKS)}
+             "epochs": EPOCHS, "dim": DIM, "settings": words.shared("train.epochs"),
+             "benchmarks": list(BENCHMARKS)}
     summary = run("quality", f"s of {EPOCHS} epochs", groups, rounds, about)
     mean_scores = {system: values for (system, part), values in found.items() if part == "mean"}
     summary["spearman"] = {f"{system}/{part}": [round(x, 4) for x in values]

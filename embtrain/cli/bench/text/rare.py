@@ -45,7 +45,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         groups.append(Group(n, ours, {"gensim": theirs}))
     about = {"corpus": corpus or quality.CORPUS, "tokens": len(text.corpus.ids),
              "words": len(text.corpus.vocabulary), "unknown": len(unknown), "epochs": quality.EPOCHS,
-             "dim": quality.DIM, "subword": subword.SUBWORD, "settings": words.SHARED, "benchmarks": list(BENCHMARKS)}
+             "dim": quality.DIM, "subword": subword.SUBWORD, "settings": words.shared("train.epochs"),
+             "benchmarks": list(BENCHMARKS)}
     summary = run("rare", f"s of {quality.EPOCHS} epochs", groups, rounds, about)
     summary["spearman"] = {system: [round(x, 4) for x in values] for system, values in found.items()}
     summary["difference"] = {case: difference(found[case], found[f"gensim-t{known[case][0]}"], "spearman")

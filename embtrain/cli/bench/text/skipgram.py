@@ -130,7 +130,8 @@ def on_gpu(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corp
             rivals[FULL_W2V] = partial(words.full_w2v, rival, sequences, MIN_COUNT, n, DIMS[0], EPOCHS)
         groups.append(Group(n, {name: partial(train, device=device)}, rivals))
     about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
-             "epochs": EPOCHS, "device": describe(device), "settings": words.SHARED,
+             "epochs": EPOCHS, "device": describe(device),
+             "settings": words.shared("train.epochs"),
              "measured": "training from ids, reading the text not timed"}
     summary = run("skipgram", f"s of {EPOCHS} epochs", groups, rounds, about)
     n_words = EPOCHS * len(text.corpus.ids)

@@ -1,0 +1,74 @@
+"""The conditions of benches of a text, `about`: settings and benchmarks are those of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embtrain.cli import bench
+from embtrain.cli.bench.harness import words
+from embtrain.cli.bench.harness.base import Timed
+from embtrain.cli.bench.text import budget, group, ppmi, rare, skipgram, subword
+
+CASES = {"ace": "ace-own", "budget": "equal", "group": "n1", "ppmi": "PAIR", "quality": "PAIR", "rare": "PAIR",
+         "skipgram": "PAIR-d100", "subword": "PAIR"}                          # one of each bench that trains on a text
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """200 words, each 40 times, of which some are words of WordSim353."""
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    known = "king queen tiger cat book paper computer keyboard money cash car train stock market".split()
+    made = ["".join(letters) for letters in product("bdfghklm", "aeiou", "bdfgh")]
+    lines = ["".join(f"{word} " for word in [*known, *made[i::40]]) + "\n" for i in range(40)] * 40
+    (tmp_path / "tiny.txt").write_text("".join(lines))
+    return tmp_path / "tiny.txt"
+
+
+def score(benchmarks: Sequence[str]) -> Timed:
+    return Timed(1.0, 1.0, dict.fromkeys(benchmarks, 0.5))
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+    """Runs that train nothing; returns the settings of each run of embtrain."""
+    runs: list[Mapping[str, Any]] = []
+
+    def ours(file: Path, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
+             benchmarks: Sequence[str] = words.BENCHMARKS, **_: Any) -> Timed:
+        runs.append({**words.OURS, **sets})
+        return score(benchmarks)
+
+    def of_group(case: group.Case, rate: float, seed: int) -> Timed:
+        config = case.text.settings(case.name, rate, seed)
+        runs.append({"train.lr": config.train.lr, "train.epochs": config.train.epochs})
+        return Timed(1.0, 1.0, {group.LIKELIHOOD: -1.0})
+
+    def gensim(*_: Any, benchmarks: Sequence[str] = words.BENCHMARKS, **__: Any) -> Timed:
+        return score(benchmarks)
+
+    monkeypatch.setattr(words, "ours", ours)
+    monkeypatch.setattr(words, "gensim", gensim)
+    monkeypatch.setattr(subword, "gensim", lambda file, threads, benchmarks, names, *_, **__: score(benchmarks))
+    monkeypatch.setattr(subword, "fasttext", lambda file, threads, benchmarks, names: score(benchmarks))
+    monkeypatch.setattr(ppmi, "best", lambda *_: budget.Choice(gensim, 1.0, {"shift 1": 0.5}))
+    monkeypatch.setattr(group.Case, "_train", of_group)
+    monkeypatch.setattr(group, "_predicted", lambda *_: {})
+    monkeypatch.setattr(skipgram, "_bound", lambda *_: {})
+    for module in (rare, subword):
+        monkeypatch.setattr(module, "BENCHMARKS", ("wordsim353",))                        # which ships with gensim
+    return runs
+
+
+@pytest.mark.parametrize("name", [*CASES, "skipgram on a GPU"])
+def test_the_settings_of_a_summary_are_those_of_its_runs(name: str, text: Path,
+                                                         trained: list[Mapping[str, Any]]) -> None:
+    summary = (bench.measure(name, 1, [CASES[name]], [1], str(text)) if name in CASES
+               else skipgram.on_gpu(1, [1], ["PAIR"], str(text), "cpu"))
+    settings = summary["about"]["settings"]
+    assert trained and settings["text.window"] == 5
+    assert {key: value for key, value in settings.items() for run in trained if run.get(key, value) != value} == {}
