@@ -8,6 +8,7 @@ ids in the cache.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import re
 import subprocess
@@ -23,7 +24,7 @@ import torch
 from embtrain import experiment
 from embtrain.cli.bench.harness.base import Timed, children_seconds, timed
 from embtrain.common.config import as_sets
-from embtrain.common.errors import ResourceError
+from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.files import write_atomically
 from embtrain.data.catalogue import fetch
 from embtrain.data.text.corpus import Corpus
@@ -37,8 +38,11 @@ from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.static.base import StaticSource
 from embtrain.train.loop import Trainer
 
+log = logging.getLogger(__name__)
+
 MOST_WORDS = 1000   # of a sequence of FULL-W2V
 BENCHMARKS = ("wordsim353",)  # included in every installation
+HALVES = (".odd", ".even")    # of the pairs of a benchmark: settings are chosen by the one and scored by the other
 SHARED: dict[str, Any] = {  # of both programs
     "text.window": 5, "text.sample": 1e-4, "train.lr": 0.025, "train.min_lr": 0.0001, "train.epochs": 1}
 OURS = {**SHARED, "text.valid": 0, "text.test": 0, "text.tokenizer": "whitespace", "evaluate.benchmarks": [],
@@ -176,3 +180,21 @@ def quality(vectors: Vectors, benchmarks: Sequence[str]) -> dict[str, float]:
     """Spearman on each benchmark."""
     rows = scoring.benchmarks(vectors, benchmarks, WordsConfig(resamples=0))
     return {row.benchmark: row.value for row in rows if row.metric == "spearman" and row.value is not None}
+
+
+def scored(vocabulary: Sequence[str], benchmarks: Sequence[str], corpus: str, halves: Sequence[str] = ("",),
+           is_required: bool = True) -> list[str]:
+    """Return the benchmarks that can score vectors of a vocabulary, on each half alone; a warning names the others.
+
+    Called before hours of training. DataError if one is required and there is none.
+    """
+    drawn = np.random.default_rng(1).standard_normal((len(vocabulary), 2))
+    found = quality(Vectors(list(vocabulary), drawn), [f"{name}{half}" for name in benchmarks for half in halves])
+    usable = [name for name in benchmarks if all(f"{name}{half}" in found for half in halves)]
+    if missing := [name for name in benchmarks if name not in usable]:
+        line = (f"--corpus: {corpus}: it covers less than two pairs of {', '.join(missing)}"
+                f"{' in one half' if len(halves) > 1 else ''}")
+        if is_required and not usable:
+            raise DataError(f"{line}; give a text of everyday English")
+        log.warning("%s, not scored here; give a text of everyday English to score them", line)
+    return usable

@@ -53,25 +53,26 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     chosen = choose(known, only)
     file = words.prefix(corpus or quality.CORPUS, quality.TOKENS)
     text = words.read(file, quality.MIN_COUNT)
+    benchmarks = words.scored(text.corpus.vocabulary.words, BENCHMARKS, corpus or quality.CORPUS, words.HALVES)
     found: dict[str, list[float]] = {}
     trials: dict[str, Mapping[str, float | None]] = {}
     groups = []
     for n in dict.fromkeys(known[case][0] for case in chosen):
         rival = f"gensim-t{n}"
         theirs = best({f"rate {rate}": partial(words.gensim, file, quality.MIN_COUNT, n, quality.DIM, EPOCHS, rate=rate)
-                       for rate in GENSIM_RATES})
+                       for rate in GENSIM_RATES}, benchmarks)
         trials[rival] = theirs.scores
         works: dict[str, Work] = {}
         of_an_epoch = {name: ours(file, n, name, RATES[0], 1)(seed=0, benchmarks=()).cpu_seconds for name in LAYOUTS}
         for case in (case for case in chosen if known[case][0] == n):
             epochs = {name: max(1, int(known[case][1] * theirs.seconds / of_an_epoch[name])) for name in LAYOUTS}
             choice = best({f"{name}, rate {rate}, epochs {epochs[name]}": ours(file, n, name, rate, epochs[name])
-                           for name in LAYOUTS for rate in RATES})
-            trials[case], works[case] = choice.scores, kept(found, case, choice.train)
-        groups.append(Group(n, works, {"gensim": kept(found, rival, theirs.train)}))
+                           for name in LAYOUTS for rate in RATES}, benchmarks)
+            trials[case], works[case] = choice.scores, kept(found, case, choice.train, benchmarks)
+        groups.append(Group(n, works, {"gensim": kept(found, rival, theirs.train, benchmarks)}))
     about = {"corpus": corpus or quality.CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
              "epochs": EPOCHS, "dim": quality.DIM, "settings": words.shared("train.lr", "train.epochs"),
-             "benchmarks": list(BENCHMARKS), "trials": trials}
+             "benchmarks": benchmarks, "trials": trials}
     summary = run("budget", "s of training", groups, rounds, about)
     summary["spearman"] = {system: [round(x, 4) for x in values] for system, values in found.items()}
     summary["difference"] = {case: difference(found[case], found[f"gensim-t{known[case][0]}"], "spearman")
@@ -79,12 +80,12 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     return summary
 
 
-def best(candidates: Mapping[str, Train]) -> Choice:
+def best(candidates: Mapping[str, Train], benchmarks: Sequence[str]) -> Choice:
     """The candidate with the highest mean over the odd pairs. DataError if none has one."""
     seconds, scores = list[float](), dict[str, float | None]()
     for name, train in candidates.items():
         try:
-            timing = train(seed=0, benchmarks=[f"{name}.odd" for name in BENCHMARKS])
+            timing = train(seed=0, benchmarks=[f"{name}.odd" for name in benchmarks])
         except DivergedError:
             scores[name] = None
         else:
@@ -94,7 +95,7 @@ def best(candidates: Mapping[str, Train]) -> Choice:
     usable = {name: score for name, score in scores.items() if score is not None}
     if not usable:
         raise DataError(f"bench budget: no vectors of {', '.join(candidates)} can be judged by "
-                        f"{', '.join(BENCHMARKS)}; give a longer text of everyday English")
+                        f"{', '.join(benchmarks)}; give a longer text of everyday English")
     return Choice(candidates[max(usable, key=usable.__getitem__)], statistics.median(seconds), scores)
 
 
@@ -104,7 +105,7 @@ def ours(file: Path, threads: int, layout: str, rate: float, epochs: int) -> Tra
         "model.dim": quality.DIM, "train.engine": "fused", **LAYOUTS[layout], "train.lr": rate, "train.epochs": epochs})
 
 
-def kept(found: dict[str, list[float]], system: str, train: Train) -> Work:
+def kept(found: dict[str, list[float]], system: str, train: Train, benchmarks: Sequence[str]) -> Work:
     """Work that records the mean over the even pairs."""
-    return over_seeds(partial(train, benchmarks=[f"{name}.even" for name in BENCHMARKS]),
+    return over_seeds(partial(train, benchmarks=[f"{name}.even" for name in benchmarks]),
                       lambda quality_of: statistics.fmean(quality_of.values()), found.setdefault(system, []))

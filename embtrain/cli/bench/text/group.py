@@ -26,7 +26,7 @@ import itertools
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,6 +68,7 @@ class TextRun:
     file: Path
     epochs: int
     threads: int
+    benchmarks: tuple[str, ...] = ()   # that score its words
 
     def settings(self, case: str, rate: float, seed: int) -> Settings:
         sets = {**words.OURS, "text.test": HELD_OUT, "text.min_count": MIN_COUNT, "model.dim": DIM,
@@ -114,7 +115,7 @@ class Case:
         with tempfile.TemporaryDirectory() as folder:
             results = grouped.simulate(settings, text, self.size, Path(folder), _prepare)
         parts, trainer = results[0]
-        scores = _quality(text, parts)
+        scores = _quality(text, parts, self.text.benchmarks)
         scores |= _exchanged([other for _, other in results if isinstance(other, GroupTrainer)])
         scores = {name: digits(value) for name, value in scores.items()}
         terminal.show(f"{self.name} · rate {rate:g} · seed {seed} · {trainer.position.cpu_seconds:.1f} CPU-s · "
@@ -134,10 +135,12 @@ def bench(rounds: int, only: Sequence[str] | None, corpus: str | None, threads: 
     text = of_text.read()
     if not len(text.heldout("test")):
         raise DataError(f"--corpus: {corpus or CORPUS}: is too short to hold text out; give a longer one")
+    of_text = replace(of_text, benchmarks=tuple(words.scored(
+        text.corpus.vocabulary.words, BENCHMARKS, corpus or CORPUS, words.HALVES, is_required=False)))
     cases = {name: Case(name, of_text) for name in chosen}
     about = {"corpus": corpus or CORPUS, "tokens": text.n_words, "words": len(text.corpus.vocabulary),
              "epochs": of_text.epochs, "dim": DIM, "chunk": CHUNK, "rates": list(RATES),
-             "settings": words.shared("train.lr", "train.epochs"), "benchmarks": list(BENCHMARKS)}
+             "settings": words.shared("train.lr", "train.epochs"), "benchmarks": list(of_text.benchmarks)}
     summary = run("group", f"s of {of_text.epochs} epochs, all processes in turns", [Group(threads[0], cases)], rounds,
                   about)
     summary["rate"] = {name: case.rate for name, case in cases.items()}
@@ -152,7 +155,8 @@ def bench(rounds: int, only: Sequence[str] | None, corpus: str | None, threads: 
     return summary
 
 
-def _quality(text: WindowsTask, parts: components.Components) -> dict[str, float]:
+def _quality(text: WindowsTask, parts: components.Components, benchmarks: Sequence[str]
+             ) -> dict[str, float]:
     """Log-likelihood of held-out text, and Spearman on the odd and the even pairs of the benchmarks, with means."""
     config = text.evaluate.model_copy(update={"resamples": 0})
     rows = scoring.likelihood(parts, text.heldout("test"), "test", config)
@@ -161,7 +165,7 @@ def _quality(text: WindowsTask, parts: components.Components) -> dict[str, float
     vectors = Vectors(text.corpus.vocabulary.words, parts.model.vectors("input").detach().numpy())
     for half in ("odd", "even"):
         found = {row.benchmark: row.value for row in scoring.benchmarks(
-            vectors, [f"{name}.{half}" for name in BENCHMARKS], WordsConfig(resamples=0))
+            vectors, [f"{name}.{half}" for name in benchmarks], WordsConfig(resamples=0))
             if row.metric == "spearman" and row.value is not None}
         if found:
             scores[half] = statistics.fmean(found.values())

@@ -40,12 +40,13 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     file = words.prefix(corpus or quality.CORPUS, quality.TOKENS)
     text = words.read(file, quality.MIN_COUNT)
     cooccurrences.check_memory(text.windows, len(text.corpus.vocabulary), quality.DIM)
+    benchmarks = words.scored(text.corpus.vocabulary.words, budget.BENCHMARKS, corpus or quality.CORPUS, words.HALVES)
     found: dict[str, list[float]] = {}
     trials: dict[str, Mapping[str, float | None]] = {}
     groups = []
     for n in dict.fromkeys(known[case][0] for case in chosen):
         rival = f"{RIVAL}-t{n}"
-        theirs = best(file, n)
+        theirs = best(file, n, benchmarks)
         trials[rival] = theirs.scores
         ours: dict[str, Work] = {}
         for case in (case for case in chosen if known[case][0] == n):
@@ -53,12 +54,12 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
             epoch = budget.ours(file, n, layout, budget.RATES[0], 1)(seed=0, benchmarks=()).cpu_seconds
             epochs = max(1, int(theirs.seconds / epoch))
             choice = budget.best({f"rate {rate}, epochs {epochs}": budget.ours(file, n, layout, rate, epochs)
-                                  for rate in budget.RATES})
-            trials[case], ours[case] = choice.scores, budget.kept(found, case, choice.train)
-        groups.append(Group(n, ours, {RIVAL: budget.kept(found, rival, theirs.train)}))
+                                  for rate in budget.RATES}, benchmarks)
+            trials[case], ours[case] = choice.scores, budget.kept(found, case, choice.train, benchmarks)
+        groups.append(Group(n, ours, {RIVAL: budget.kept(found, rival, theirs.train, benchmarks)}))
     about = {"corpus": corpus or quality.CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
              "dim": quality.DIM, "settings": words.shared("train.lr", "train.epochs"),
-             "benchmarks": list(budget.BENCHMARKS), "trials": trials}
+             "benchmarks": benchmarks, "trials": trials}
     summary = run("ppmi", "s of counting and SVD, or training", groups, rounds, about)
     summary["spearman"] = {system: [round(x, 4) for x in values] for system, values in found.items()}
     summary["difference"] = {case: difference(found[case], found[f"{RIVAL}-t{known[case][0]}"], "spearman")
@@ -66,13 +67,13 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     return summary
 
 
-def best(file: Path, threads: int) -> budget.Choice:
+def best(file: Path, threads: int, benchmarks: Sequence[str]) -> budget.Choice:
     """PPMI-SVD with the shift and the exponent that have the highest mean over the odd pairs.
 
     All trials share the counts, and those of one shift the SVD. DataError if no benchmark can judge the vectors.
     """
     scores: dict[str, float | None] = {}
-    seconds, names = list[float](), [f"{name}.odd" for name in budget.BENCHMARKS]
+    seconds, names = list[float](), [f"{name}.odd" for name in benchmarks]
     text = words.read(file, quality.MIN_COUNT, seed=0)
     n_words = len(text.corpus.vocabulary)
     with threadpoolctl.threadpool_limits(threads):
@@ -89,7 +90,7 @@ def best(file: Path, threads: int) -> budget.Choice:
     usable = {settings: score for settings, score in zip(itertools.product(SHIFTS, EXPONENTS), scores.values(),
                                                          strict=True) if score is not None}
     if not usable:
-        raise DataError(f"bench ppmi: no vectors can be judged by {', '.join(budget.BENCHMARKS)}; give a longer text "
+        raise DataError(f"bench ppmi: no vectors can be judged by {', '.join(benchmarks)}; give a longer text "
                         "of everyday English")
     shift, exponent = max(usable, key=usable.__getitem__)
     return budget.Choice(partial(train, file, threads, shift, exponent), statistics.median(seconds), scores)

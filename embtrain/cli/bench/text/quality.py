@@ -15,14 +15,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Group, Timed, Work, choose, run
 from embtrain.cli.bench.harness.paired import difference
 from embtrain.cli.bench.text import skipgram
-from embtrain.common.errors import DataError
-from embtrain.data.vectors.vectors import Vectors
 
 CORPUS, TOKENS, EPOCHS, MIN_COUNT, DIM = "english-18m", 0, 3, 5, 100
 BENCHMARKS = ("wordsim353", "simlex999", "men")
@@ -38,23 +34,21 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     chosen = choose(known, only)
     file = words.prefix(corpus or CORPUS, TOKENS)
     text = words.read(file, MIN_COUNT)
-    vocabulary = text.corpus.vocabulary.words
-    drawn = np.random.default_rng(1).standard_normal((len(vocabulary), 2))
-    if not words.quality(Vectors(vocabulary, drawn), BENCHMARKS):       # checked before hours of training
-        raise DataError(f"--corpus: {corpus or CORPUS}: it covers less than two pairs of {', '.join(BENCHMARKS)}; "
-                        "give a text of everyday English")
+    benchmarks = words.scored(text.corpus.vocabulary.words, BENCHMARKS, corpus or CORPUS)
     found: dict[tuple[str, str], list[float]] = {}
     groups = []
     for n in dict.fromkeys(known[case][0] for case in chosen):
         cases = [case for case in chosen if known[case][0] == n]
         ours = {case: _kept(found, case, partial(
             words.ours, file, "sgns", MIN_COUNT, n,
-            {"model.dim": DIM, "train.engine": "fused", **known[case][1], "train.epochs": EPOCHS})) for case in cases}
-        theirs = _kept(found, f"gensim-t{n}", partial(words.gensim, file, MIN_COUNT, n, DIM, EPOCHS))
+            {"model.dim": DIM, "train.engine": "fused", **known[case][1], "train.epochs": EPOCHS},
+            benchmarks=benchmarks)) for case in cases}
+        theirs = _kept(found, f"gensim-t{n}", partial(words.gensim, file, MIN_COUNT, n, DIM, EPOCHS,
+                                                          benchmarks=benchmarks))
         groups.append(Group(n, ours, {"gensim": theirs}))
     about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
              "epochs": EPOCHS, "dim": DIM, "settings": words.shared("train.epochs"),
-             "benchmarks": list(BENCHMARKS)}
+             "benchmarks": benchmarks}
     summary = run("quality", f"s of {EPOCHS} epochs", groups, rounds, about)
     mean_scores = {system: values for (system, part), values in found.items() if part == "mean"}
     summary["spearman"] = {f"{system}/{part}": [round(x, 4) for x in values]
@@ -69,7 +63,7 @@ def _kept(found: dict[tuple[str, str], list[float]], system: str, train: Callabl
     seeds = itertools.count(1)
 
     def work() -> Timed:
-        timing = train(seed=next(seeds), benchmarks=BENCHMARKS)
+        timing = train(seed=next(seeds))
         worth = timing.quality
         for part, value in {**worth, "mean": statistics.fmean(worth.values())}.items():
             found.setdefault((system, part), []).append(value)

@@ -7,12 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Timed
 from embtrain.cli.bench.text import budget
 from embtrain.common.errors import DataError
+from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.train.checks.divergence_remedies import DivergedError
 
 GENSIM_SECONDS, PAIR_SECONDS, BLOCK_SECONDS = 100.0, 7.0, 4.0     # of all epochs; of one epoch
@@ -39,9 +41,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float, int, int,
         found = {name: of_half[name.split(".")[1]] + 0.1 * is_block for name in benchmarks}
         return Timed(1.0, epochs * (BLOCK_SECONDS if is_block else PAIR_SECONDS), found)
 
-    text = SimpleNamespace(corpus=SimpleNamespace(ids=range(9), vocabulary=range(5)))
+    text = SimpleNamespace(corpus=SimpleNamespace(ids=range(9), vocabulary=Vocabulary(list("abcde"), np.ones(5), 5)))
     monkeypatch.setattr(words, "prefix", lambda corpus, tokens: Path("text"))
     monkeypatch.setattr(words, "read", lambda file, min_count: text)
+    monkeypatch.setattr(words, "quality", lambda vectors, names: dict.fromkeys(names, 0.5))
     monkeypatch.setattr(words, "gensim", gensim)
     monkeypatch.setattr(words, "ours", ours)
     return runs
@@ -70,4 +73,4 @@ def test_trials_are_as_many_as_those_of_gensim_and_take_no_more_time(
 
 def test_vectors_that_no_benchmark_can_judge_are_refused() -> None:
     with pytest.raises(DataError, match="bench budget: no vectors of rate 1 can be judged by wordsim353"):
-        budget.best({"rate 1": lambda seed, benchmarks: Timed(1.0, 1.0, {})})
+        budget.best({"rate 1": lambda seed, benchmarks: Timed(1.0, 1.0, {})}, ["wordsim353"])

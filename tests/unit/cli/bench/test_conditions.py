@@ -59,6 +59,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     monkeypatch.setattr(group.Case, "_train", of_group)
     monkeypatch.setattr(group, "_predicted", lambda *_: {})
     monkeypatch.setattr(skipgram, "_bound", lambda *_: {})
+    monkeypatch.setattr(words, "quality", lambda vectors, names: dict.fromkeys(names, 0.5))
     for module in (rare, subword):
         monkeypatch.setattr(module, "BENCHMARKS", ("wordsim353",))                        # which ships with gensim
     return runs
@@ -72,3 +73,17 @@ def test_the_settings_of_a_summary_are_those_of_its_runs(name: str, text: Path,
     settings = summary["about"]["settings"]
     assert trained and settings["text.window"] == 5
     assert {key: value for key, value in settings.items() for run in trained if run.get(key, value) != value} == {}
+
+
+@pytest.mark.parametrize("name", ["budget", "group", "ppmi", "quality"])
+def test_benchmarks_that_a_text_does_not_cover_are_left_out_with_a_warning(
+        name: str, text: Path, trained: list[Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture) -> None:
+    """One half of MEN is covered, and no pair of the others but WordSim353."""
+    monkeypatch.setattr(words, "quality", lambda vectors, names: {
+        name: 0.5 for name in names if name.startswith("wordsim353") or name == "men.odd"})
+    summary = bench.measure(name, 1, [CASES[name]], [1], str(text))
+    assert summary["about"]["benchmarks"] == ["wordsim353"]
+    names = {"quality": "simlex999, men"}.get(name, "simlex999, men, rareword in one half")
+    assert caplog.messages[-1:] == [f"--corpus: {text}: it covers less than two pairs of {names}, not scored here; "
+                                    "give a text of everyday English to score them"]

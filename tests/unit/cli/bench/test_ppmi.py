@@ -102,6 +102,7 @@ def test_settings_are_chosen_on_odd_pairs_and_judged_on_even_ones_at_equal_time(
 
     monkeypatch.setattr(words, "ours", ours)
     monkeypatch.setattr(words, "quality", score)
+    monkeypatch.setattr(words, "scored", lambda vocabulary, names, *_: list(names))
     summary = ppmi.bench(2, [1], ["PAIR"], str(file))
     odd, even = (tuple(f"{name}.{half}" for name in budget.BENCHMARKS) for half in ("odd", "even"))
     assert judged == [odd] * 6 + [even] * 2
@@ -111,7 +112,7 @@ def test_settings_are_chosen_on_odd_pairs_and_judged_on_even_ones_at_equal_time(
     assert summary["about"]["trials"]["ppmi-svd-t1"]["shift 5, exponent 0"] == 0.65
     assert summary["difference"]["PAIR-t1"]["mean"] == pytest.approx(0.15)
     assert summary["spearman"] == {"ppmi-svd-t1": [0.25, 0.25], "PAIR-t1": [0.4, 0.4]}
-    train = ppmi.best(file, 1).train
+    train = ppmi.best(file, 1, ["men"]).train
     assert train.args[2:] == (1.0, 0.0) and train(seed=1, benchmarks=()).cpu_seconds == 20  # type: ignore[attr-defined]
 
 
@@ -122,5 +123,7 @@ def test_cases_and_benchmarks_that_do_not_exist_are_refused(file: Path, monkeypa
     monkeypatch.setattr(quality, "DIM", 4)
     monkeypatch.setattr(budget, "BENCHMARKS", ("wordsim353",))
     monkeypatch.setattr(words, "quality", lambda vectors, names: {})
-    with pytest.raises(DataError, match="bench ppmi: no vectors can be judged by wordsim353; give a longer text"):
+    with pytest.raises(DataError, match=r"^--corpus: .*: it covers less than two pairs of wordsim353 in one half"):
         ppmi.bench(1, [1], None, str(file))
+    with pytest.raises(DataError, match="bench ppmi: no vectors can be judged by men; give a longer text"):
+        ppmi.best(file, 1, ["men"])
