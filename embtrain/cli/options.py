@@ -220,15 +220,16 @@ class BenchCommand(TyperCommand):
     """Command whose help lists the benchmarks; with NAME it describes that one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta["words"] = list(args)
+        # --help ends the command before NAME has its place among the parameters.
+        ctx.meta["name"] = self.make_parser(ctx).parse_args(args=list(args))[0].get("name")
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         from embtrain.cli import bench
 
         known = bench.names()
-        if named := [word for word in ctx.meta.get("words", ()) if word in known]:
-            formatter.write(f"\n{bench.documentation(named[0])}\n")
+        if (name := ctx.meta.get("name")) in known:
+            formatter.write(f"\n{bench.documentation(name)}\n")
             return
         with formatter.section("Benchmarks (embtrain bench NAME --help describes one)"):
             formatter.write_dl([(name, bench.documentation(name).partition("\n")[0]) for name in known])

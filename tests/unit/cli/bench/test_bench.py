@@ -184,6 +184,18 @@ def test_the_help_lists_and_describes_the_benches(embtrain_bench: Bench) -> None
     assert code == 0 and "\n".join(lines).endswith((nn.__doc__ or "").rstrip())
 
 
+@pytest.mark.parametrize("args", [("--corpus", "walks", "ace"), ("ace", "--only", "walks"), ("--corpus=walks", "ace"),
+                                  ("--only", "walks", "--", "ace")])
+def test_the_help_describes_the_name_and_no_value_of_an_option(embtrain_bench: Bench, args: tuple[str, ...]) -> None:
+    code, lines, _ = embtrain_bench(*args, "--help") if "--" not in args else embtrain_bench("--help", *args)
+    assert code == 0 and "\n".join(lines).endswith(bench.documentation("ace").rstrip())
+
+
+def test_the_help_with_values_alone_lists_the_benches(embtrain_bench: Bench) -> None:
+    code, lines, _ = embtrain_bench("--corpus", "walks", "--help")
+    assert code == 0 and any(line.startswith("  walks ") for line in lines)
+
+
 def test_every_bench_has_a_line_of_documentation() -> None:
     for name in NAMES:
         first, _, rest = bench.documentation(name).partition("\n")
