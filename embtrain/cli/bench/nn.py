@@ -1,21 +1,22 @@
 """Losses of embtrain.nn compared with cross-entropy: time of a step, and quality after equal training time.
 
-A linear encoder of 32 features and an output table (V, 64) are trained on planted classes (harness/planted.py): the
-prior of a class is ∝ 1 / rank, and x ~ N(c_t, σ² I), so P(t|x) = softmax(x·c / σ² + log prior), which this model can
-represent. Examples never repeat. `about.optimum` has the scores of P.
+A linear encoder of 32 features and an output table (V, 64) are trained on planted classes: the prior of a class is
+∝ 1 / rank, and x ~ N(c_t, σ² I), so P(t|x) = softmax(x·c / σ² + log prior), which this model can represent. Examples
+never repeat. `about.optimum` has the scores of P.
 
-A round is one seed. Cross-entropy over all classes trains for SECONDS of its V and at least MIN_STEPS steps; everything
-else trains for the time that it took, at least one step, including the time to build a source. Time is CPU time on one
-thread, wall time on several. Making examples and scoring are not timed. A round of one V, batch and number of threads
-takes 6 times SECONDS, the choice of the learning rates 18 times.
+A round is one seed. Cross-entropy over all classes trains for 20, 30, 60 or 120 seconds with 10,000, 50,000, 200,000 or
+a million classes, and at least 3 steps; everything else trains for the time that it took, at least one step, including
+the time to build a source. Time is CPU time on one thread, wall time on several. Making examples and scoring are not
+timed. A round of one V, batch and number of threads takes 6 times these seconds, the choice of the learning rates 18
+times.
 
 step      100 × the median time of a step: encode, loss, backward, update; by rounds and cases
 quality   exact log-likelihood and recall@10 over all classes on held-out examples; `-same-steps`: of ours after as
           many steps as cross-entropy made
 
-All use Adagrad with one learning rate for all parameters: the best of RATES on other examples after training with
-another seed. Tables have sparse gradients, except under cross-entropy, where each row has a gradient; rows without a
-gradient do not move in either case.
+All use Adagrad with one learning rate for all parameters: the best of 0.05, 0.1 and 0.2 on other examples after
+training with another seed. Tables have sparse gradients, except under cross-entropy, where each row has a gradient;
+rows without a gradient do not move in either case.
 
 cross-entropy   F.cross_entropy, in chunks of as many rows as are fastest here (`about.chunk_rows`), fused Adagrad
 in-batch        F.cross_entropy over the targets of the batch, without q; `-plus-log-q`: scores + log prior, which its
@@ -23,7 +24,7 @@ in-batch        F.cross_entropy over the targets of the batch, without q; `-plus
 unigram         SampledSoftmax, 1024 negatives shared by the batch     corrected-in-batch  SampledSoftmax with in_batch
 ranking         RankingNCE, the same                                   cluster             SampledSoftmax, 32 for a row
 
-With --device cuda models and examples are on a GPU, matrix products use TF32, seconds are wall seconds, SECONDS is 60
+With --device cuda models and examples are on a GPU, matrix products use TF32, seconds are wall seconds, training is 60
 times shorter, and Adagrad is not fused. The sources `cluster` and `unigram` are built on the CPU, which counts.
 """
 

@@ -1,9 +1,9 @@
 """Ranking: filtered link prediction on the test triples of a graph, both sides, by embtrain and others.
 
-Vectors are random and the same for all programs; the score is −‖h + r − t‖, l1 or l2. Rivals rank the first SAMPLE
+Vectors are random and the same for all programs; the score is −‖h + r − t‖, l1 or l2. Rivals rank the first 1,024
 triples, and their times are scaled to all, because their time is proportional to the number of queries.
 
-pykeen   its RankBasedEvaluator with its own TransE, where it is installed; BATCH triples at once
+pykeen   its RankBasedEvaluator with its own TransE, where it is installed; 32 triples at once
 torch    torch.cdist over all entities, without the known positives: our fallback without the compiled core
 """
 

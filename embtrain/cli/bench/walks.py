@@ -6,7 +6,7 @@ SHARED10  10 for each window, weighted to a noise mass of 5
 
 The graph has communities of equal size; a node has edges to nodes of its own community and of others. Both programs
 receive the same walks as lists of strings and call the constructor alone, so reading the vocabulary is timed too.
-`neighbours` is the share of right neighbours: nodes of the own community among the TOP nearest of each node.
+`neighbours` is the share of right neighbours: nodes of the own community among the 10 nearest of each node.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from embtrain.gensim import Word2Vec
 NODES, COMMUNITY, INSIDE, OUTSIDE = 3000, 30, 6, 2  # edges drawn for each node to its own community and to any
 WALKS = WalksConfig(per_node=10, length=40)
 SETTINGS: dict[str, Any] = {"vector_size": 128, "window": 10, "min_count": 1, "sg": 1, "epochs": 1, "seed": 1}
-SHARED: dict[str, Any] = {"negatives.share_draws_by": "window"}
+BY_WINDOW: dict[str, Any] = {"negatives.share_draws_by": "window"}
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "PRIVATE": {}, "SHARED": SHARED, "SHARED10": {**SHARED, "negatives.k": 10, "negatives.total_weight": 5}}
+    "PRIVATE": {}, "SHARED": BY_WINDOW, "SHARED10": {**BY_WINDOW, "negatives.k": 10, "negatives.total_weight": 5}}
 TOP = 10
 
 

@@ -4,7 +4,7 @@ mammals   forty epochs, ten of them burn-in, of the mammals of WordNet; `mean ra
 nouns     one epoch of the nouns; after one epoch there is no quality to compare
 
 Pairs, dimensions, negatives, rates and epochs are equal, and the negatives of u are never known hypernyms of u. gensim
-and torch update after batches of BATCH pairs, gensim's default. The losses differ in one point: ours corrects negatives
+and torch update after batches of 10 pairs, gensim's default. The losses differ in one point: ours corrects negatives
 for their probability, so they weigh V / k together; torch's has the same correction.
 
 gensim             PoincareModel, after its constructor has read the pairs

@@ -1,4 +1,4 @@
-"""Softmax samplers compared with EXP: seconds for BATCHES batches of 10 queries, 10 draws each with their log q.
+"""Softmax samplers compared with EXP: seconds for 100 batches of 10 queries, 10 draws each with their log q.
 
 EXP is the rival, implemented in torch on the table of the model: one GEMM of all queries with the table into an
 allocated buffer, exp in place in float32, cumulative sums in float64, one binary search. Block sums instead of sums

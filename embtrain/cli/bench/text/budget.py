@@ -3,10 +3,12 @@
     difference = mean over seeds of (ours − gensim's), each the mean of ρ over the even pairs of four benchmarks, with
     its t interval
 
-gensim trains EPOCHS epochs at one of GENSIM_RATES. `equal` and `tenth` train as many whole epochs, at least one, as
-take the CPU time of gensim or a tenth of it, in one of LAYOUTS at one of RATES: as many trials as gensim has. Settings
-are chosen by the mean over the odd pairs of the benchmarks, with seed 0 (`about.trials`; null: diverged). A round is
-one seed of the chosen settings.
+equal   as many whole epochs, at least one, as take the CPU time of gensim
+tenth   the same with a tenth of that time
+
+gensim trains 3 epochs at a rate of 0.0125, 0.025, 0.05, 0.075, 0.1 or 0.15. A case trains sgns in one of two layouts at
+0.025, 0.05 or 0.1: as many trials as gensim has. Settings are chosen by the mean over the odd pairs of the benchmarks,
+with seed 0 (`about.trials`; null: diverged). A round is one seed of the chosen settings.
 
 PAIR            5 negatives for each pair, as gensim, shuffled
 BLOCK64-order   16 negatives with a noise mass of 5 for 64 windows, in the order of the text

@@ -1,13 +1,13 @@
 """Conflicts: the share of row updates that another thread makes at the same time, counted for any number of threads.
 
 Nothing is trained. The windows of blocks of a text, with negatives as training draws them, are split into one range for
-each thread, as kernels/training/skipgram.py does. All threads are equally fast: those that have made as many updates
-make the next AT_ONCE at the same time. An update of a row conflicts if another thread writes the row meanwhile.
+each thread, as the compiled trainer does. All threads are equally fast: those that have made as many updates
+make the next 32 at the same time. An update of a row conflicts if another thread writes the row meanwhile.
 
 output  rows of contexts and negatives, written in place
 copied  the same with copies of frequent rows in each thread, which write a row once in `max_uses` uses and at the end
         (decision 079); the share is of all updates too
-input   rows of centres, one update for each window, AT_ONCE / 16 at the same time
+input   rows of centres, one update for each window, 2 of a thread at the same time
 """
 
 from __future__ import annotations

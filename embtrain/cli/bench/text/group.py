@@ -3,20 +3,21 @@
     n1, n4, n16     processes; -all: every row at every synchronization (train.sync.frequent_rows: null)
                     -blocks4: four blocks between two synchronizations (train.sync.blocks: 4)
 
-Each case is first trained with seed 1 at every rate of RATES; the one with the highest mean Spearman on the odd pairs
-of the benchmarks is used in all rounds, one for each seed, which are scored on the even pairs and on held-out text.
+Each case is first trained with seed 1 at the rates 0.025, 0.05, 0.1 and 0.2; the one with the highest mean Spearman on
+the odd pairs of the benchmarks is used in all rounds, one for each seed, which are scored on the even pairs and on
+held-out text.
 Without --corpus the text is the first 5 million words of english-18m, in one epoch; a corpus is read whole, in three.
 
     seconds of an epoch of W words on M machines = W c / M C + W / M w (serial + p b / b' C + 8 b / B)
 
 c: CPU seconds of a word in one process; C: cores of a machine, which share its tables without a loss; w: words of a
-machine between two synchronizations; b: bytes of a synchronization for M processes, at most (train/group/traffic.py);
-B: bits per second. The work of a synchronization (packing, folding, applying) is measured with the largest number of
-processes, whose synchronizations send b' bytes. Its threads are 1, 2 and 16 in turn, by the number of the process. p:
-CPU seconds with one thread, less `serial`; serial: CPU seconds of the thread that starts and awaits 16 others. That 16
-cores divide p, and that the network is as fast as its name, is extrapolated. Milliseconds of the clock are the means
-over the synchronizations of the fastest of the processes with equal threads, because other work on the machine adds to
-them. `hidden` is a bound: the bytes travel while the machine trains, which is not built.
+machine between two synchronizations; b: bytes of a synchronization for M processes, at most; B: bits per second. The
+work of a synchronization (packing, folding, applying) is measured with the largest number of processes, whose
+synchronizations send b' bytes. Its threads are 1, 2 and 16 in turn, by the number of the process. p: CPU seconds with
+one thread, less `serial`; serial: CPU seconds of the thread that starts and awaits 16 others. That 16 cores divide p,
+and that the network is as fast as its name, is extrapolated. Milliseconds of the clock are the means over the
+synchronizations of the fastest of the processes with equal threads, because other work on the machine adds to them.
+`hidden` is a bound: the bytes travel while the machine trains, which is not built.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ text       pairs of windows, of which many have the same centre: embtrain scores
 distinct   as many pairs with a centre each
 
 Coordinates are random multiples of 1/16, whose products are exact in float32 in any order: all programs have the same
-ranks, ties included, and the mean rank of the quality shows it. Rivals judge the first SAMPLE pairs, ROWS at once, and
+ranks, ties included, and the mean rank of the quality shows it. Rivals judge the first 1,024 pairs, 64 at once, and
 their times are scaled to all, because their time is proportional to the number of pairs.
 
 torch, numpy   scores by a product, logsumexp, and the better and equal scores of each row counted

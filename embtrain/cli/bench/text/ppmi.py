@@ -3,10 +3,13 @@
     difference = mean over seeds of (ours − PPMI-SVD's), each the mean of ρ over the even pairs of four benchmarks, with
     its t interval
 
-PPMI-SVD [levy2015] counts the pairs of one epoch (cooccurrences.py), with the text, vocabulary, window, subsampling and
-dimension of the bench budget; its time is that of counting, logarithms and SVD. Each case trains sgns in a layout of
-the bench budget for as many whole epochs, at least one, as take the same CPU time. SHIFTS and EXPONENTS of PPMI-SVD and
-RATES of the bench budget are chosen by the mean over the odd pairs, with seed 0 (`about.trials`). A round is one seed.
+PAIR            5 negatives for each pair, shuffled
+BLOCK64-order   16 negatives with a noise mass of 5 for 64 windows, in the order of the text
+
+PPMI-SVD [levy2015] counts the pairs of one epoch, with the text, vocabulary, window, subsampling and dimension of the
+bench budget; its time is that of counting, logarithms and SVD. Each case trains sgns for as many whole epochs, at least
+one, as take the same CPU time. The shift of PPMI-SVD, 1 or 5, its exponent, 0, 0.5 or 1, and the rate of sgns, 0.025,
+0.05 or 0.1, are chosen by the mean over the odd pairs, with seed 0 (`about.trials`). A round is one seed.
 """
 
 from __future__ import annotations

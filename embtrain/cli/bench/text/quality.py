@@ -3,8 +3,13 @@
     difference = mean over seeds of (ours − gensim's), each the mean of ρ over WordSim353, SimLex-999 and MEN,
     with its t interval
 
-A round is one seed of both programs. Layouts are those of the bench skipgram; `-order` reads windows in text order like
-gensim, the others are shuffled, as by default.
+PAIR      5 private negatives for each pair (word2vec, gensim)
+CENTRE    5 for each window
+BLOCK     16 for 16 windows, with weights that sum to 5 per row
+BLOCK64   the same for 64 windows
+
+Each is shuffled, as by default, or `-order`: windows in the order of the text, like gensim. A round is one seed of both
+programs, which train 3 epochs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 gensim does less: it only counts, and parses the file again in every epoch. `second-start` is the same call on a text
 that is in the cache. `read` is one process, on as many cores as threads; `workers-2` encodes shards in two, whose CPU
-seconds are included. `json-lines` and `parquet` are the same words, LINE_WORDS to an object or row. Without pyarrow
+seconds are included. `json-lines` and `parquet` are the same words, 500 to an object or row. Without pyarrow
 Parquet is left out, with a warning.
 """
 

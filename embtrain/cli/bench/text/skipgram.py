@@ -11,13 +11,13 @@ their time relative to PAIR, which is sgns as shipped.
 
 Negatives are drawn outside the kernel. `-once` draws for one block only and reuses these negatives: its time relative
 to the same layout, `outside`, is a lower bound for drawing inside the kernel, which would have to draw as well. `bound`
-is the share of our time on one thread that the rows, the arithmetic and the draws of the epoch take by themselves
-(bounds.py): drawing inside is between `outside` and its sum with draws.
+is the share of our time on one thread that the rows, the arithmetic and the draws of the epoch take by themselves:
+drawing inside is between `outside` and its sum with draws.
 
-With --device cuda the layouts train EPOCHS epochs of the whole text by the kernels of the GPU, against the compiled
-core on the threads of the same machine, both in random order, and CENTRE also against FULL-W2V if a program of this
-name is on the PATH: then all read the text in lines of 1,000 words, since the windows of FULL-W2V cross the ends of
-lines. `words_per_second` has the words of the text, before subsampling, per wall second.
+With --device cuda the layouts train 2 epochs of the whole text by the kernels of the GPU, against the compiled core on
+the threads of the same machine, both in random order, and CENTRE also against FULL-W2V if a program of this name is on
+the PATH: then all read the text in lines of 1,000 words, since the windows of FULL-W2V cross the ends of lines.
+`words_per_second` has the words of the text, before subsampling, per wall second.
 """
 
 from __future__ import annotations

@@ -27,12 +27,23 @@ from helpers.graphs import a_folder
 
 from embtrain import cli
 from embtrain.cli import bench
-from embtrain.cli.bench import nn, start, transe, walks
+from embtrain.cli.bench import nn, ranking, start, transe, walks
 from embtrain.cli.bench.harness import base, bounds, words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, last_line, run
 from embtrain.cli.bench.hierarchies import hierarchy
 from embtrain.cli.bench.softmax import kernels, kmeans, samplers
-from embtrain.cli.bench.text import group, judging, quality, rare, reading, skipgram, subword
+from embtrain.cli.bench.text import (
+    budget,
+    conflicts,
+    group,
+    judging,
+    ppmi,
+    quality,
+    rare,
+    reading,
+    skipgram,
+    subword,
+)
 from embtrain.common import progress
 from embtrain.common.errors import ResourceError, UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
@@ -200,6 +211,42 @@ def test_every_bench_has_a_line_of_documentation() -> None:
     for name in NAMES:
         first, _, rest = bench.documentation(name).partition("\n")
         assert first.endswith(".") and rest.startswith("\n"), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_has_numbers_and_words_in_place_of_names_of_the_code(name: str) -> None:
+    module = importlib.import_module(bench.find(name).__module__)
+    documented = bench.documentation(name)
+    capitals = re.findall(r"\b[A-Z][A-Z0-9_]+\b", documented)
+    assert [word for word in capitals if "_" in word or hasattr(module, word)] == []
+    assert re.findall(r"\S+\.(?:py|h)\b", documented) == []
+
+
+def listed(values: Sequence[float], last: str) -> str:
+    """The values as a sentence has them: 1, 2 or 3."""
+    return f"{', '.join(f'{value:g}' for value in values[:-1])} {last} {values[-1]:g}"
+
+
+@pytest.mark.parametrize(("name", "phrases"), [
+    ("budget", [f"gensim trains {budget.EPOCHS} epochs", *budget.SHARES, *budget.LAYOUTS, listed(budget.RATES, "or"),
+                listed(budget.GENSIM_RATES, "or")]),
+    ("conflicts", [f"next {conflicts.AT_ONCE} at", f"{conflicts.AT_ONCE // 16} of a thread"]),
+    ("group", [listed(group.RATES, "and"), *(f"n{size}" for size in group.SIZES), group.ALL_ROWS, group.FOUR_BLOCKS]),
+    ("hierarchy", [f"batches of {hierarchy.BATCH} pairs", *hierarchy.CASES]),
+    ("judging", [f"first {judging.SAMPLE:,} pairs, {judging.ROWS} at once", *judging.RIVALS]),
+    ("nn", [listed(list(nn.SECONDS.values()), "or"), "10,000, 50,000, 200,000 or a million classes",
+            f"least {nn.MIN_STEPS} steps", listed(nn.RATES, "and"), f"{nn.FASTER:g} times shorter"]),
+    ("ppmi", [listed(ppmi.SHIFTS, "or"), listed(ppmi.EXPONENTS, "or"), listed(budget.RATES, "or"), *budget.LAYOUTS]),
+    ("quality", [f"train {quality.EPOCHS} epochs", *(f"{layout} " for layout in quality.LAYOUTS), "`-order`"]),
+    ("ranking", [f"first {ranking.SAMPLE:,} triples", f"{ranking.BATCH} triples at once"]),
+    ("reading", [f"{reading.LINE_WORDS} to an object"]),
+    ("samplers", [f"{samplers.BATCHES} batches of {samplers.QUERIES} queries, {samplers.DRAWS} draws"]),
+    ("skipgram", [f"train {skipgram.EPOCHS} epochs", *skipgram.LAYOUTS]),
+    ("walks", [f"the {walks.TOP} nearest", *walks.LAYOUTS]),
+])
+def test_the_numbers_and_cases_of_the_help_are_those_of_the_code(name: str, phrases: list[str]) -> None:
+    documented = " ".join(bench.documentation(name).split())
+    assert [phrase for phrase in phrases if phrase not in documented] == []
 
 
 CASES = ["PAIR-d100-t1", "PAIR-nce-d100-t1", "PAIR-d300-t1", "PAIR-d100-t2"]
