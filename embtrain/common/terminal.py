@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 WIDTH = 80        # columns of output that is not wrapped at the width of a terminal
@@ -132,8 +133,16 @@ def without_repeated_warnings() -> Iterator[None]:
 
 
 class OneLine(logging.Formatter):
-    """`embtrain: MESSAGE` on one line, escaped; records of another library begin with the name of its logger."""
+    """`embtrain: MESSAGE` on one line, escaped; records of another library begin with its name."""
 
     def format(self, record: logging.LogRecord) -> str:
-        library = record.name.partition(".")[0]
+        library = package_of(record.pathname) if record.name == "root" else record.name.partition(".")[0]
         return f"{plain(library)}: {shortened(plain(record.getMessage()))}"
+
+
+def package_of(file: str) -> str:
+    """Return the name of the outermost package of a Python file, or of a file without one: a plugin."""
+    path = Path(file)
+    while path.name and (path.parent / "__init__.py").is_file():
+        path = path.parent
+    return path.stem

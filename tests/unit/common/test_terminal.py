@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import pickle
+import runpy
 import sys
 import time
 from collections import namedtuple
@@ -101,6 +102,26 @@ def test_only_warnings_of_embtrain_are_logged_once() -> None:
 def test_a_log_line_begins_with_the_library_that_wrote_it(logger: str, start: str) -> None:
     record = logging.LogRecord(logger, logging.WARNING, "file.py", 1, "inferred %s", ("a",), None)
     assert terminal.OneLine().format(record) == f"{start}: inferred a"
+
+
+@pytest.mark.parametrize(("file", "start"), [("mine.py", "mine"), ("library/part/code.py", "library"),
+                                             ("library/__init__.py", "library")])
+def test_a_log_line_of_the_root_logger_begins_with_the_package_of_its_caller(tmp_path: Path, file: str, start: str
+                                                                            ) -> None:
+    """Also that of a plugin, which may call logging.warning."""
+    (tmp_path / "library" / "part").mkdir(parents=True)
+    for folder in ("library", "library/part"):
+        (tmp_path / folder / "__init__.py").touch()
+    (tmp_path / file).write_text("import logging\nlogging.warning('%d odd', 3)\n")
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(terminal.OneLine())
+    logging.getLogger().addHandler(handler)
+    try:
+        runpy.run_path(str(tmp_path / file))
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert lines.getvalue() == f"{start}: 3 odd\n"
 
 
 @pytest.mark.parametrize(("columns", "width"), [(80, 80), (100, 100), (20, 60), (500, 120)])
