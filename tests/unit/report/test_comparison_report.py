@@ -24,11 +24,12 @@ from helpers.pages import HOSTILE, Page, checked
 from hypothesis import given, settings, strategies as st
 
 from embtrain.common.errors import DataError
+from embtrain.evaluate.comparison.reproduction import HOLDS, Reproduction
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A
 from embtrain.evaluate.statistics.significance import paired_t
 from embtrain.report.charts import strategies as charts
 from embtrain.report.charts.seed_bands import MAX_POINTS, band, pareto_front
-from embtrain.report.comparison import differences, figures, page as report, rerun
+from embtrain.report.comparison import differences, figures, page as report, reproduction, rerun
 from embtrain.report.comparison.decimals import Decimals, heading, metric_label, p_value, true_minus
 from embtrain.report.comparison.tables import score_grid
 from embtrain.report.format import number
@@ -105,6 +106,17 @@ def test_the_page_contains_all_results(page: Page, tree: dict[str, Any]) -> None
                  "metric: test/log_likelihood",
                  "They differ in command", "negatives.source=ace"):
         assert shown in words, shown
+
+
+@pytest.mark.parametrize(("spent", "budget", "line"), [
+    (1.0, 0.5, "These runs took 1 CPU second. The budget on novels is 0.5."),
+    (0.25, 1.0, "These runs took 0.25 CPU seconds. The budget on novels is 1."),
+    (1234.5, 6e4, "These runs took 1,234 CPU seconds. The budget on novels is 60,000.")])
+def test_cpu_seconds_of_a_reproduction_are_counted(folder: Path, spent: float, budget: float, line: str) -> None:
+    claim = Reproduction("x", "title", "citation", "claim", HOLDS, "sentence", [], [], [], None, "novels", budget,
+                         spent, "embtrain reproduce x", [])
+    result = results.read(folder)
+    assert Paragraph(line, "note") in reproduction.blocks(result, claim, Decimals(result))
 
 
 def test_every_format_has_every_mean_and_its_interval(folder: Path, page: Page) -> None:
