@@ -21,6 +21,7 @@ from importlib.abc import InspectLoader
 from typing import Any, cast
 
 from embtrain.cli.bench import hierarchies, softmax, text
+from embtrain.common import terminal
 from embtrain.common.errors import ResourceError, UsageError, did_you_mean
 
 Bench = Callable[..., dict[str, Any]]
@@ -75,7 +76,8 @@ def measure(name: str, rounds: int, only: Sequence[str] | None = None, threads: 
             raise ResourceError("--device: no CUDA device is available; use cpu")
     if "threads" in has and has["threads"].default is inspect.Parameter.empty:
         options.setdefault("threads", THREADS)
-    return bench(rounds, only=only, **{option: value for option, value in options.items() if option in has})
+    with terminal.without_repeated_warnings():     # of a text that is read for every training
+        return bench(rounds, only=only, **{option: value for option, value in options.items() if option in has})
 
 
 def _modules() -> dict[str, str]:

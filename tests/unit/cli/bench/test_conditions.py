@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -13,6 +14,7 @@ from embtrain.cli import bench
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Timed
 from embtrain.cli.bench.text import budget, group, ppmi, rare, skipgram, subword
+from embtrain.experiment.tasks.windows import WindowsTask
 
 CASES = {"ace": "ace-own", "budget": "equal", "group": "n1", "ppmi": "PAIR", "quality": "PAIR", "rare": "PAIR",
          "skipgram": "PAIR-d100", "subword": "PAIR"}                          # one of each bench that trains on a text
@@ -87,3 +89,19 @@ def test_benchmarks_that_a_text_does_not_cover_are_left_out_with_a_warning(
     names = {"quality": "simlex999, men"}.get(name, "simlex999, men, rareword in one half")
     assert caplog.messages[-1:] == [f"--corpus: {text}: it covers less than two pairs of {names}, not scored here; "
                                     "give a text of everyday English to score them"]
+
+
+@pytest.mark.parametrize("name", ["group", "quality"])
+def test_warnings_on_a_text_are_logged_once(name: str, text: Path, trained: list[Mapping[str, Any]],
+                                            monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Although every training reads it."""
+    monkeypatch.setattr(words, "scored", lambda vocabulary, names, *_, **__: list(names))
+    read = WindowsTask.read
+
+    def warn(config: Any) -> WindowsTask:
+        logging.getLogger("embtrain").warning("text: odd")
+        return read(config)
+
+    monkeypatch.setattr(WindowsTask, "read", warn)
+    bench.measure(name, 1, [CASES[name]], [1], str(text))
+    assert caplog.messages.count("text: odd") == 1
