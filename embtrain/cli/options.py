@@ -181,26 +181,12 @@ def key_hint(option: str) -> str:
     """Return the `--set` for an unknown option that is named like a key of the settings, here or in gensim, fastText or
     PyKEEN; '' if none is."""
     from embtrain.common import shipped
-    from embtrain.common.config import read_yaml
     from embtrain.common.config.renamed_keys import OF_OTHER_TOOLS
 
-    name, keys = option.lstrip("-").replace("-", "_"), list[str]()
-
-    if name in OF_OTHER_TOOLS:
-        keys.append(OF_OTHER_TOOLS[name])
-
-    def collect(tree: dict[str, Any], path: str) -> None:
-        for key, value in tree.items():
-            if key == name or f"{path}{key}" == name:
-                keys.append(f"{path}{key}")
-            if isinstance(value, dict):
-                collect(value, f"{path}{key}.")
-
+    name = option.lstrip("-").replace("-", "_")
+    keys = [OF_OTHER_TOOLS[name]] if name in OF_OTHER_TOOLS else []
     # The YAML files name every general key and those of the models, and they need no import of PyTorch.
-    general = read_yaml(shipped.folder("configs") / "default.yaml").tree
-    for tree in (general, *(read_yaml(shipped.path("configs", model, "models")).tree
-                            for model in dict.fromkeys([general["model"]["name"], *models()]))):
-        collect(tree, "")
+    keys += [key for key in shipped.setting_keys() if name in (key, key.rpartition(".")[2])]
     return f"; to set that key: {' or '.join(f'--set {key}=VALUE' for key in dict.fromkeys(keys))}" if keys else ""
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from embtrain.common.errors import DataError, UsageError, did_you_mean
 
@@ -54,6 +56,22 @@ def strategy_sources() -> dict[str, str]:
     sections = {name: read_yaml(folder("configs") / "strategies" / f"{name}.yaml").tree.get("negatives")
                 for name in names("configs", "strategies")}
     return {name: keys["source"] for name, keys in sections.items() if isinstance(keys, dict) and "source" in keys}
+
+
+def setting_keys() -> list[str]:
+    """The dotted keys of default.yaml and of all models, those of the default model first; sections are keys too."""
+    from embtrain.common.config.layers import read_yaml  # imported late: only an error reads all files
+
+    def collect(tree: dict[str, Any], path: str) -> Iterator[str]:
+        for key, value in tree.items():
+            yield f"{path}{key}"
+            if isinstance(value, dict):
+                yield from collect(value, f"{path}{key}.")
+
+    general = read_yaml(folder("configs") / "default.yaml").tree
+    models = dict.fromkeys([general["model"]["name"], *names("configs", "models")])
+    trees = (general, *(read_yaml(path("configs", model, "models")).tree for model in models))
+    return list(dict.fromkeys(key for tree in trees for key in collect(tree, "")))
 
 
 def tuned_names() -> dict[str, list[str]]:

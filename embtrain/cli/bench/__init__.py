@@ -21,6 +21,7 @@ from importlib.abc import InspectLoader
 from typing import Any, cast
 
 from embtrain.cli.bench import hierarchies, softmax, text
+from embtrain.cli.bench.harness import remedies
 from embtrain.common import terminal
 from embtrain.common.errors import ResourceError, UsageError, did_you_mean
 
@@ -76,7 +77,8 @@ def measure(name: str, rounds: int, only: Sequence[str] | None = None, threads: 
             raise ResourceError("--device: no CUDA device is available; use cpu")
     if "threads" in has and has["threads"].default is inspect.Parameter.empty:
         options.setdefault("threads", THREADS)
-    with terminal.without_repeated_warnings():     # of a text that is read for every training
+    # A text is read for every training; no option of a bench sets a key that an error names.
+    with terminal.without_repeated_warnings(), remedies.of_bench("corpus" in has):
         return bench(rounds, only=only, **{option: value for option, value in options.items() if option in has})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from embtrain.common.errors import UsageError
+from embtrain.common.terminal import format_count
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.triples.distmult import DistMult
@@ -78,5 +79,5 @@ def check_shards(model: Model, source: NegativeSource, loss: Loss) -> None:
 def check_blocks(examples: Examples, chunk: int, size: int) -> None:
     """Raise UsageError if there are fewer blocks than processes."""
     if (n := examples.n_blocks(0, chunk)) < size:
-        raise UsageError(f"train.chunk: {chunk}: {size} processes cannot share an epoch of {n} blocks; set "
-                         f"train.chunk: {max(1, n * chunk // (8 * size))}, or start fewer processes")
+        raise UsageError(f"train.chunk: {chunk}: {size} processes cannot share an epoch of {format_count(n, 'block')}; "
+                         f"set train.chunk: {max(1, n * chunk // (8 * size))}, or start fewer processes")

@@ -80,7 +80,7 @@ def test_a_run_of_four_continues_in_one_two_or_three_with_the_same_next_loss(pla
 @pytest.mark.parametrize(("words", "of_rank", "message"), [
     ((), {1: ("--set", "train.lrr=0.5")}, "process 1 on "),
     (("--set", "train.device=cuda"), {}, "train.device: cuda: 2 processes train one run on the CPU"),
-    (("--set", "train.chunk=100000"), {}, "train.chunk: 100000: 2 processes cannot share an epoch of 1 blocks"),
+    (("--set", "train.chunk=100000"), {}, "train.chunk: 100000: 2 processes cannot share an epoch of 1 block;"),
     (("--set", "train.lrr=0.5"), {}, "--set train.lrr=0.5: train.lrr: unknown key"),
     (("--corpus", "nowhere"), {}, "nowhere"),
     (("--config", "nowhere.yaml"), {}, "nowhere.yaml"),

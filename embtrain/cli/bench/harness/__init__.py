@@ -5,5 +5,6 @@ paired.py   the difference of embtrain and a rival over seeds
 bounds.py   lower bounds of the time of skip-gram on this machine
 words.py    the text of skip-gram benchmarks, and one training run of each program on it
 cooccurrences.py  word vectors by counting: PPMI-SVD
+remedies.py  what the options of a bench can change, added to errors
 planted.py  classes with planted vectors, and a problem of classification
 """

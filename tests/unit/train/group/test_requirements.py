@@ -36,6 +36,8 @@ def test_more_processes_than_blocks_are_refused_with_a_size_that_works() -> None
         requirements.check_blocks(Blocks(), 400, 4)                                      # type: ignore[arg-type]
     assert caught.value.args == ("train.chunk: 400: 4 processes cannot share an epoch of 3 blocks; set train.chunk: "
                                  "37, or start fewer processes",)
+    with pytest.raises(UsageError, match=r"share an epoch of 1 block; set train\.chunk: 31, or "):
+        requirements.check_blocks(Blocks(), 1000, 4)                                     # type: ignore[arg-type]
     requirements.check_blocks(Blocks(), 37, 4)                                           # type: ignore[arg-type]
 
 
