@@ -120,6 +120,17 @@ def test_a_case_without_rivals_has_times_and_no_ratio() -> None:
     assert own["ratio_rival"] is None
 
 
+def test_the_rival_of_the_ratio_is_that_of_the_first_case_and_others_are_apart() -> None:
+    """As in the bench nmt, whose decoders have another rival than its losses."""
+    play = Played()
+    groups = [Group(1, {"alone": play("alone", [1])}),
+              Group(1, {"vmf": play("vmf", [2])}, {"cross-entropy": play("cross-entropy", [6])}),
+              Group(1, {"decode": play("decode", [2])}, {"beam-5": play("beam-5", [8])})]
+    summary = run("played", "s", groups, 1, {}, [].append)
+    assert (summary["ratio_rival"], summary["ratio"]) == ("cross-entropy", {"vmf": 3.0})
+    assert summary["ratio_others"] == {"beam-5": {"decode": 4.0}}
+
+
 def test_a_rival_that_is_not_installed_is_named_with_its_remedy(caplog: pytest.LogCaptureFixture) -> None:
     assert base.find_rival("nosuch", "no-package", "other") == (False, "not installed: pip install no-package")
     assert caplog.messages == ["bench: nosuch is not installed, and is not timed; pip install no-package"]
@@ -999,6 +1010,8 @@ def test_quiet_prints_the_summary_alone(embtrain_bench: Bench, monkeypatch: pyte
     code, out, err = embtrain_bench("x", "--rounds", "3", "--quiet")
     assert (code, len(out), err) == (0, 1, "") and json.loads(out[0])["ours"] == {"one": [1, 1, 1]}
     assert len(embtrain_bench("x", "--rounds", "3")[1]) == 4
+    code, out, err = embtrain_bench("x", "--rounds", "3", "--json")
+    assert (code, len(err.splitlines())) == (0, 3) and len(out) > 4 and json.loads("\n".join(out))["ours"]
 
 
 def test_the_machine_is_described() -> None:
