@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from embtrain.kernels.core.build_info import FOLDER, SOURCE
-from embtrain.kernels.core.loader import best
+from embtrain.kernels.core import loader
 from helpers import source_worlds, tiny_runs
 
 FILE = Path(__file__).with_suffix(".json")
@@ -34,7 +33,8 @@ def machine() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     processor = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
-    return (f"{platform.system()} {platform.machine()}, {processor}, core {best(FOLDER, SOURCE)}, "
+    level = loader.level().removeprefix("x86-64-")     # in use, also with EMBTRAIN_CORE_LEVEL
+    return (f"{platform.system()} {platform.machine()}, {processor}, core {level}, "
             f"torch {torch.__version__}, numpy {np.__version__}")
 
 

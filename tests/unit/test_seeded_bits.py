@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from helpers import seeded_bits, source_worlds, tiny_runs
 
+from embtrain.kernels.core import loader
+
 pytestmark = pytest.mark.long
 
 
@@ -39,6 +41,15 @@ def test_parameters_of_a_run(recorded: dict[str, str], place: Path, name: str, e
 @pytest.mark.parametrize("case", source_worlds.CASES)
 def test_draws_of_a_source(recorded: dict[str, str], case: str) -> None:
     assert seeded_bits.of_source(case) == recorded_hash(recorded, f"source {case}")
+
+
+def test_the_machine_has_the_level_of_the_core_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes of another level than the best are other hashes."""
+    for level in loader.levels():
+        monkeypatch.setenv("EMBTRAIN_CORE_LEVEL", level)
+        assert f", core {level}, torch " in seeded_bits.machine()
+    monkeypatch.setenv("EMBTRAIN_CORE", "off")
+    assert ", core none, torch " in seeded_bits.machine()
 
 
 def test_every_case_is_recorded_on_one_machine_and_no_other_name_is() -> None:
