@@ -18,7 +18,8 @@ def tie_bounds(geometry: str, tau: float, scores: Tensor, h: Tensor, x: Tensor) 
     The margin is ROUNDING machine epsilons of a bound of the terms that are summed: ‖h‖ ‖x‖ for dot products, τ for
     cosines, else |s|, as distances are sums without cancellation. It depends only on the query and the candidate, so
     that one long candidate does not tie the others. Numbers of less than 32 bits get the margin of float32, in which
-    their products are summed. An infinite score ties with itself.
+    their products are summed; rounded to their type it is mostly zero, so that they are compared exactly. An infinite
+    score ties with itself.
 
     h (n, D), x (n, D): the vectors; read only for the geometry dot.
     """

@@ -178,7 +178,8 @@ def _overlap(parts: dict[str, list[Pair]], name: str) -> list[str]:
     train = set(parts["train"])
     repeated = {part: sum(pair in train for pair in parts[part]) for part in PARTS[1:]}
     counts = [f"{n:,} of {len(parts[part]):,} pairs of {part}" for part, n in repeated.items() if n]
-    return [f"{name}: {' and '.join(counts)} are also training pairs"] if counts else []
+    verb = "is also a training pair" if sum(repeated.values()) == 1 else "are also training pairs"
+    return [f"{name}: {' and '.join(counts)} {verb}"] if counts else []
 
 
 def _group_pairs(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.ndarray, np.ndarray]:
