@@ -8,7 +8,7 @@ from typing import NamedTuple
 from charts.scatter import Panel, Point, scatter
 from raw import CPU, RESULTS, Comparison, comparison, figure, table
 
-from embtrain.evaluate.statistics.significance import holm_family, paired_t, t_interval
+from embtrain.evaluate.statistics.significance import compare_to_baseline, t_interval
 from embtrain.report.comparison.decimals import metric_label
 
 
@@ -61,15 +61,14 @@ def adversary_chart() -> str:
 
 
 def adversary_table() -> str:
-    """Return the difference of ACE from fixed noise, paired by seed, its verdict with Holm's correction over all rows,
-    the ratio of their CPU times, and the verdict at equal CPU time.
+    """Return the difference of ACE from fixed noise, paired by seed, its verdict with Holm's correction over all
+    strategies of the comparison, the ratio of their CPU times, and the verdict at equal CPU time.
     """
-    all_found = [comparison_of(task) for task in TASKS]
-    metrics = [found.grid["metric"] for found in all_found]
-    judged = holm_family([paired_t(found.values[metric][task.ace], found.values[metric][task.noise], ("A", "B"), metric)
-                          for task, found, metric in zip(TASKS, all_found, metrics, strict=True)])
     rows = []
-    for task, found, metric, by in zip(TASKS, all_found, metrics, judged, strict=True):
+    for task in TASKS:
+        found = comparison_of(task)
+        metric = found.grid["metric"]
+        by = next(by for by in compare_to_baseline(found.values[metric], task.noise, metric) if by.a == task.ace)
         assert by.mean is not None and by.low is not None and by.high is not None
         verdict = _OF_ACE.get(by.verdict, by.verdict)
         ratio = _cpu_seconds(found, task.ace) / _cpu_seconds(found, task.noise)
