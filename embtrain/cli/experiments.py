@@ -264,7 +264,7 @@ def submit(
     from embtrain.experiment.inspect import submission
 
     options.configure_output(quiet)
-    file = None if out is None else check_output_file(out)
+    file = None if out is None else check_output_file(out, inputs=[run])
     fit: Any = context.find_root().command
 
     def parse(words: Sequence[str]) -> tuple[Mapping[str, Any], list[str]]:

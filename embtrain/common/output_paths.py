@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.errors import EmbtrainError, ResourceError, UsageError
 
 # Files of a run or of a comparison besides config.yaml, which a run writes first: without it they are not its own.
 RUN_FILES = ("comparison.yaml", "identity.json", "metrics.jsonl", "checkpoints", "vectors.safetensors", "scores.json",
@@ -60,8 +61,9 @@ def check_output_file(path: Path, flag: str = "--out", inputs: Iterable[str | os
 def check_replaced_file(path: Path, flag: str = "--out", inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
     """Raise UsageError if the output would replace a file of a run, or one that the command reads.
 
-    inputs: files that the command reads, and folders whose files it reads; of a run only its own files. A link counts
-    as the file that it names, and one that does not exist is ignored, because an input may be the name of a recipe.
+    inputs: files that the command reads, and folders whose files it reads; of a run its own files, and those that its
+    settings name, for example its corpus. A link counts as the file that it names, and one that does not exist is
+    ignored, because an input may be the name of a recipe.
     """
     if not path.is_file():
         return
@@ -72,9 +74,60 @@ def check_replaced_file(path: Path, flag: str = "--out", inputs: Iterable[str | 
     for source in filter(os.path.exists, inputs):
         if os.path.samefile(path, source):
             raise UsageError(f"{flag}: {path}: is the file that the command reads; choose another name")
-        if not is_run_folder(Path(source)) and any(os.path.samefile(folder, source) for folder in target.parents):
+        if is_run_folder(Path(source)):
+            if key := _key_with_file(Path(source), target):
+                raise UsageError(f"{flag}: {path}: is data of the run {os.fspath(source)} ({key}); choose another name")
+        elif any(os.path.samefile(folder, source) for folder in target.parents):
             raise UsageError(f"{flag}: {path}: is a file of {os.fspath(source)}, which the command reads; choose "
                              "another name")
+
+
+def _key_with_file(run: Path, target: Path) -> str:
+    """Return the key of a run's settings whose file, folder or earlier run has the file `target`; '' if none has."""
+    from embtrain.common.config.layers import read_yaml  # imported late: only an output that exists needs it
+
+    try:
+        settings = read_yaml(run / "config.yaml").tree
+    except EmbtrainError:                                # the command itself reports it
+        return ""
+    for key, value in _texts(settings):
+        if not os.path.isabs(value) or not os.path.exists(value):
+            continue
+        if os.path.samefile(value, target):
+            return key
+        if is_run_folder(Path(value)):
+            if Path(value) != run and (earlier := _key_with_file(Path(value), target)):
+                return f"{key}: {earlier}"
+        elif any(os.path.samefile(folder, value) for folder in target.parents) and \
+                _may_be_read(run, Path(value).resolve(), target):
+            return key
+    return ""
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text of settings with its dotted key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _texts(item, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, key)
+
+
+def _may_be_read(run: Path, folder: Path, target: Path) -> bool:
+    """Return whether a run may have read a file of a folder: not if identity.json lists others alone."""
+    from embtrain.common.config.layers import read_yaml  # JSON is YAML, and files.py, which reads JSON, imports this
+
+    try:
+        parts = read_yaml(run / "identity.json").tree["corpus"]["files"]
+        names = [name for part, names in parts.items() if part != "passed over" for name in names]
+        listed = [(folder / name).resolve() for name in names]
+    except (EmbtrainError, OSError, KeyError, TypeError, AttributeError):
+        return True
+    # A name that is not of a file is that of a member of an archive, or the number of further names.
+    return target in listed or not listed or not all(path.is_file() for path in listed)
 
 
 def is_run_folder(folder: Path) -> bool:

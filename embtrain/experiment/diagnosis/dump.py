@@ -36,7 +36,7 @@ def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, max_queries
 
     strategies: empty for the run's own. threads: as in `diagnose`.
     """
-    out = check_output_file(out, "--dump-negatives")
+    out = check_output_file(out, "--dump-negatives", [folder, *strategies])
     settings, parts = open_run(folder, strategies or [Run(folder).settings.strategy], [k], threads)
     view, (query, *_) = ReadOnly(parts.model), heldout_queries(parts, max_queries)
     known, n, strategies = _known(parts), 0, strategies or [settings.strategy]

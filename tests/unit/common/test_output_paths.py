@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -70,3 +71,51 @@ def test_files_of_an_input_folder_and_of_any_run_are_kept(tmp_path: Path) -> Non
                  tmp_path / "link"):
         with pytest.raises(UsageError, match="is a file of a run; choose another name"):
             check_output_file(path)
+
+
+def a_run(folder: Path, config: str, files: dict[str, object] | None = None) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(config)
+    (folder / "identity.json").write_text(json.dumps({"corpus": {} if files is None else {"files": files}}))
+    return folder
+
+
+def check_kept(path: Path, run: Path, key: str) -> None:
+    message = f"^--out: {path}: is data of the run {run} \\({key}\\); choose another name$"
+    with pytest.raises(UsageError, match=message):
+        check_output_file(path, inputs=[run])
+
+
+def test_the_data_of_an_input_run_are_kept(tmp_path: Path) -> None:
+    for name in ("own.txt", "earlier.txt", "other.txt", "candidates.tsv", "pairs.csv"):
+        (tmp_path / name).write_text("kept")
+    earlier = a_run(tmp_path / "earlier", f"corpus: {tmp_path / 'earlier.txt'}\n")
+    run = a_run(tmp_path / "run", f"corpus: {tmp_path / 'own.txt'}\nnegatives: {{source: x, file: "
+                f"{tmp_path / 'candidates.tsv'}}}\nevaluate: {{benchmarks: [men, {tmp_path / 'pairs.csv'}]}}\n"
+                f"train: {{parent: {earlier}}}\n")
+    (tmp_path / "link").symlink_to("own.txt")
+    for name, key in (("own.txt", "corpus"), ("link", "corpus"), ("candidates.tsv", "negatives.file"),
+                      ("pairs.csv", "evaluate.benchmarks"), ("earlier.txt", "train.parent: corpus")):
+        with pytest.raises(UsageError, match=f"is data of the run {run} \\({key}\\); choose another name$"):
+            check_output_file(tmp_path / name, inputs=[run])
+    other = tmp_path / "other.txt"
+    assert check_output_file(other, inputs=[run]) == other         # an earlier output
+    assert check_output_file(tmp_path / "own.txt", inputs=[earlier]).name == "own.txt"
+    (run / "config.yaml").write_text("corpus: [")                  # reported by the command that reads the run
+    assert check_output_file(other, inputs=[run]) == other
+
+
+def test_an_earlier_output_in_the_folder_of_the_corpus_is_replaced(tmp_path: Path) -> None:
+    texts, out = tmp_path / "texts", tmp_path / "texts" / "vectors.bin"
+    (texts / "below").mkdir(parents=True)
+    for path in (texts / "a.txt", texts / "below" / "b.txt", texts / "notes.md", out):
+        path.write_text("kept")
+    files = {"train": ["a.txt"], "test": ["below/b.txt"], "passed over": {"no text": ["notes.md"]}}
+    run = a_run(tmp_path / "run", f"corpus: {texts}\n", files)
+    for name in ("a.txt", "below/b.txt"):
+        check_kept(texts / name, run, "corpus")
+    assert check_output_file(out, inputs=[run]) == out
+    for n, names in enumerate((["a.txt", "... and 2 more"], ["archive/member.txt"], [])):
+        several = a_run(tmp_path / f"run{n}", f"corpus: {texts}\n", {"train": names})
+        check_kept(out, several, "corpus")
+    check_kept(out, a_run(tmp_path / "without", f"corpus: {texts}\n"), "corpus")

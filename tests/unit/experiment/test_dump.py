@@ -98,6 +98,17 @@ def test_a_folder_as_output_file_is_refused(run: Path, tmp_path: Path) -> None:
         dump.dump(run, [], tmp_path, k=2)
 
 
+def test_inputs_are_kept(run: Path, tmp_path: Path) -> None:
+    text, strategy = run.parent / "text" / "03.txt", tmp_path / "mine.yaml"
+    before = text.read_bytes()
+    strategy.write_text("negatives: {source: uniform}\n")
+    with pytest.raises(UsageError, match=r"^--dump-negatives: .*03.txt: is data of the run .* \(corpus\); choose"):
+        dump.dump(run, [], text, k=2)
+    with pytest.raises(UsageError, match=r"mine.yaml: is the file that the command reads; choose another name$"):
+        dump.dump(run, [str(strategy)], strategy, k=2)
+    assert text.read_bytes() == before and strategy.read_text().startswith("negatives")
+
+
 def test_negatives_of_a_strategy_for_graphs_are_written(tmp_path: Path) -> None:
     """`bernoulli` sets keys that only models of graphs have."""
     text = tmp_path / "graph.tsv"
