@@ -24,11 +24,11 @@ from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import Run, check, train_and_report, write_identity
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import (
-    check_corpus,
     check_new,
     has_trained,
     locked,
     new_folder,
+    read_corpus,
     resumable,
     settings_to_resume,
 )
@@ -70,8 +70,9 @@ def resume(folder: Path, group: ProcessGroup) -> Run:
     """Continue an interrupted run in all processes of a group, whatever number of processes has trained it so far."""
     settings = run_settings.from_tree(group.from_first(lambda: settings_to_resume(folder).model_dump(mode="json")))
     requirements.check_settings(settings.model, settings.train, group.size)
-    task = _read(settings, group)
-    has_started = group.from_first(lambda: _check_started(folder, task))
+    task = _read(settings, group, lambda: read_corpus(folder, settings) if has_trained(folder) else
+                 tasks.read(settings))
+    has_started = group.from_first(lambda: has_trained(folder))
     parts, threads = _build(settings, task, group, folder)
     with _place(folder, group) as place:
         if not has_started:
@@ -123,17 +124,10 @@ def _begin(settings: Settings, out: Path | None) -> dict[str, Any]:
     return {"folder": str(new_folder(settings, out)), "continues": False}
 
 
-def _check_started(folder: Path, task: Task) -> bool:
-    """Whether the run has trained. DataError if it was on another corpus."""
-    if started := has_trained(folder):
-        check_corpus(folder, task)
-    return started
-
-
-def _read(settings: Settings, group: ProcessGroup) -> Task:
-    """Read the corpus: first in process 0, then the others on its machine find it in the cache."""
+def _read(settings: Settings, group: ProcessGroup, read_first: Callable[[], Task] | None = None) -> Task:
+    """Read the corpus: first in process 0, by `read_first`, then the others on its machine find it in the cache."""
     read = list[Task]()
-    group.from_first(lambda: read.append(tasks.read(settings)))
+    group.from_first(lambda: read.append(tasks.read(settings) if read_first is None else read_first()))
     task = read[0] if read else tasks.read(settings)
     group.meet()
     group.require_equal("corpus", {"sha256": task.identity["sha256"]})

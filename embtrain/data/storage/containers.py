@@ -27,7 +27,7 @@ from typing import IO, Any, cast
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.files import sha256
 from embtrain.common.output_paths import is_run_folder
-from embtrain.data.storage.known_files import T, checked, recall, version
+from embtrain.data.storage.known_files import T, checked, recall, require_expected, version
 
 MAX_RATIO = 200
 FREE_BYTES = 256 << 20
@@ -189,9 +189,9 @@ def digest(named: list[tuple[str, Path]]) -> str:
             parts.append((name, recall(path, "sha256", partial(sha256, path),
                                        lambda kept: isinstance(kept, str) and len(kept) == 64)))
     if len(parts) == 1:
-        return parts[0][1]
-    return hashlib.sha256("".join(f"{digest} {name}\n" for name, digest in parts).encode("utf-8", "surrogateescape")
-                          ).hexdigest()
+        return require_expected(parts[0][1])
+    lines = "".join(f"{digest} {name}\n" for name, digest in parts).encode("utf-8", "surrogateescape")
+    return require_expected(hashlib.sha256(lines).hexdigest())
 
 
 def sources(where: list[Path], accepts: Callable[[str], bool]) -> Iterator[Source]:

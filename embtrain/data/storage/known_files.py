@@ -17,7 +17,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -30,6 +31,27 @@ Version = tuple[int, int, int]  # of the content of a file: bytes, time of the l
 MIN_BYTES = 1 << 20     # a smaller file is soon read again
 MAX_RECORD = 256 << 20  # bytes; enough for a million members
 TICK = 20_000_000       # nanoseconds; two writes of a file in this time may leave the same times
+_EXPECTED: ContextVar[tuple[Collection[str], DataError] | None] = ContextVar("_EXPECTED", default=None)
+
+
+@contextlib.contextmanager
+def expected_content(hashes: Collection[str], changed: DataError) -> Iterator[None]:
+    """Raise `changed` in the block as soon as a corpus has none of these sha256, before its content is read.
+
+    Later errors of another content would describe that one, for example the words that it lacks.
+    """
+    token = _EXPECTED.set((hashes, changed))
+    try:
+        yield
+    finally:
+        _EXPECTED.reset(token)
+
+
+def require_expected(sha256: str) -> str:
+    """Return the sha256 of a corpus. Raises the error of `expected_content` if the block expects another one."""
+    if (expected := _EXPECTED.get()) is not None and sha256 not in expected[0]:
+        raise expected[1]
+    return sha256
 
 
 def recall(path: Path, fact: str, find: Callable[[], T], is_valid: Callable[[Any], bool]) -> T:

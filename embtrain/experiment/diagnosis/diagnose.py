@@ -27,8 +27,7 @@ from embtrain.experiment.run import components, scoring, settings as run_setting
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import check_corpus, check_settings, require_trained
-from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.run.started import check_settings, read_corpus, require_trained
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling import inner_product
@@ -154,9 +153,7 @@ def _open_run(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thr
     settings = settings.model_copy(update={"train": train})
     if settings.strategy in strategies:
         settings = settings.model_copy(update={"negatives": _widest(settings.negatives, sizes)})
-    task = tasks.read(settings)
-    check_corpus(folder, task)
-    parts = components.build(settings, task, folder=folder)
+    parts = components.build(settings, read_corpus(folder, settings), folder=folder)
     return settings, parts, stored.restore(folder, settings, parts)
 
 

@@ -33,7 +33,7 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.heldout import FAR_NEIGHBOURS, TRAINING
 from embtrain.experiment.inspect.file_names import public_settings
 from embtrain.experiment.run.run import Run
-from embtrain.experiment.run.started import check_corpus
+from embtrain.experiment.run.started import read_corpus
 from embtrain.experiment.run.stored import given_vectors, name_counts
 from embtrain.experiment.run.trainer import texts_of
 from embtrain.experiment.tasks import base as tasks
@@ -162,8 +162,7 @@ def _pykeen(run: Run, out: Path) -> None:
         raise UsageError("--format: pykeen: requires a model of triples with a vector for each relation, but "
                          f"{run.folder} is of {run.settings.model.name}; use huggingface or projector")
     relations = run.relation_vectors
-    task = cast(TriplesTask, tasks.read(run.settings))
-    check_corpus(run.folder, task)
+    task = cast(TriplesTask, read_corpus(run.folder, run.settings))
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}
     folders.write_pykeen(out, parts, run.word_vectors, relations, len(task.graph.relations))
 

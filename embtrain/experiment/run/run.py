@@ -35,12 +35,12 @@ from embtrain.experiment.run.results import answers, benchmark_hashes, divergenc
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.run.started import (
     check,
-    check_corpus,
     check_evaluations,
     check_new,
     has_trained,
     locked,
     new_folder,
+    read_corpus,
     restore_engine,
     resumable,
     settings_to_resume,
@@ -228,9 +228,7 @@ def reopen(folder: Path, settings: Settings) -> tuple[Settings, Components]:
     settings = restore_engine(folder, settings)
     components.choose_device(settings.train.device, f"{folder / 'config.yaml'}: ")
     components.use_threads(settings.train.threads)
-    task = tasks.read(settings)
-    check_corpus(folder, task)
-    return settings, components.build(settings, task, folder=folder)
+    return settings, components.build(settings, read_corpus(folder, settings), folder=folder)
 
 
 def write_identity(folder: Path, parts: Components, threads: int) -> None:

@@ -15,10 +15,11 @@ from embtrain.common.config import flatten, read_yaml
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import as_argument, check_exists, read_json, resume_command
 from embtrain.common.output_paths import RUN_FILES, RUN_FOLDERS, check_kinds, check_output_folder, is_run_folder
+from embtrain.data.storage.known_files import expected_content
 from embtrain.experiment.run import settings as run_settings
 from embtrain.experiment.run.settings import Settings, contradiction
 from embtrain.experiment.tasks import base as tasks
-from embtrain.experiment.tasks.base import Task
+from embtrain.experiment.tasks.base import ChangedCorpus, Task
 from embtrain.models import base as models
 from embtrain.models.hierarchies.base import HierarchyModel
 from embtrain.models.output_table import FILE_KINDS
@@ -161,6 +162,7 @@ def settings_to_resume(folder: Path) -> Settings:
     benchmark whose file is gone.
     """
     settings = run_settings.from_run(folder)
+    require_corpus(settings)
     check_kinds("file", (folder / name for name in RUN_FILES if name not in RUN_FOLDERS), "a run")
     check_kinds("folder", (folder / name for name in RUN_FOLDERS), "a run")
     if has_trained(folder):
@@ -172,14 +174,39 @@ def settings_to_resume(folder: Path) -> Settings:
     return settings
 
 
+def read_corpus(folder: Path, settings: Settings) -> Task:
+    """Read the corpus of a run that has trained. DataError if it is missing, or if `check_corpus` raises it.
+
+    ChangedCorpus comes first: what else is wrong with another text says nothing about the settings of the run.
+    """
+    require_corpus(settings)
+    require_trained(folder)
+    hashes, read_by = {tasks.corpus_hash(folder)}, tasks.read_identity(folder).get("settings")
+    if isinstance(read_by, dict):                # of a run that continues another, its sha256 covers more than the text
+        hashes.add(str(read_by.get("content")))
+    with expected_content(hashes, _changed(folder, settings)):
+        task = tasks.read(settings)
+    check_corpus(folder, task)
+    return task
+
+
+def require_corpus(settings: Settings) -> None:
+    """Raise DataError if the files of a run's own corpus are missing."""
+    if os.path.isabs(settings.corpus) and not os.path.lexists(settings.corpus):
+        raise DataError(f"corpus: {settings.corpus}: is missing; restore it at this path")
+
+
 def check_corpus(folder: Path, task: Task) -> None:
     """Raise DataError if the corpus, or the meaning of its ids, differs from the start of the run."""
     require_trained(folder)
     if tasks.corpus_hash(folder) != task.identity["sha256"]:
-        raise task.corpus_changed(
-            folder, "its sha256 differs from the one in identity.json; restore the same files"
-        )
+        raise _changed(folder, task.settings)
     task.check_ids(folder)
+
+
+def _changed(folder: Path, settings: Settings) -> ChangedCorpus:
+    return ChangedCorpus(f"{folder}: the corpus {settings.corpus!r} is not the one this run was trained on: its sha256 "
+                         "differs from the one in identity.json; restore the same files")
 
 
 def check(settings: Settings, has_start_file: bool = True) -> None:

@@ -28,9 +28,9 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.run import components, provenance, settings as run_settings
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.run.settings import Settings
-from embtrain.experiment.run.started import check_corpus, check_settings, require_trained
+from embtrain.experiment.run.started import check_settings, read_corpus, require_trained
 from embtrain.experiment.tasks import base as tasks
-from embtrain.experiment.tasks.base import Task
+from embtrain.experiment.tasks.base import ChangedCorpus, Task
 from embtrain.experiment.tasks.task_lists import TaskLists
 from embtrain.experiment.tasks.translation import TranslationTask
 from embtrain.experiment.tasks.windows import subwords_of
@@ -169,12 +169,12 @@ def no_vectors(folder: Path) -> DataError:
 def _from_corpus(folder: Path, settings: Settings) -> Task:
     """Read the task of a run from its corpus, because the folder lacks part of what is needed."""
     try:
-        task = tasks.read(settings)
+        return read_corpus(folder, settings)
+    except ChangedCorpus:
+        raise
     except DataError as error:
         raise DataError(f"{folder}: its folder lacks data needed for predictions, and its corpus cannot be read "
                         f"({error}); give the corpus: --set corpus=PATH") from error
-    check_corpus(folder, task)
-    return task
 
 
 def _without_file(settings: Settings) -> Settings:

@@ -36,6 +36,10 @@ from embtrain.train.engines.base import Examples
 from embtrain.train.engines.false_negatives import KnownPositives
 
 
+class ChangedCorpus(DataError):
+    """The corpus, or the names that it gives, differ from those that a run was trained on."""
+
+
 class Task:
     """Base class of every task. A subclass sets the class attributes and implements the methods."""
 
@@ -171,14 +175,10 @@ class Task:
         """Check the ids against the files that `describe` wrote. DataError if a run that is resumed has other ids."""
         raise AbstractMethod(self, "check_ids")
 
-    def corpus_changed(self, folder: Path, why: str) -> DataError:
-        """Return the error for a run that is resumed with another corpus."""
-        return DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one this run was trained on: {why}")
-
-    def ids_changed(self, folder: Path, name: str) -> DataError:
+    def ids_changed(self, folder: Path, name: str) -> ChangedCorpus:
         """Return the error for a corpus of equal content that gives other names."""
-        return DataError(f"{folder / name}: differs from what the corpus gives with the settings of config.yaml: one "
-                         "of the two was changed after the run started; restore it")
+        return ChangedCorpus(f"{folder / name}: differs from what the corpus gives with the settings of config.yaml: "
+                             "one of the two was changed after the run started; restore it")
 
     def stored_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that predictions need in addition to the ProblemSpec; training writes them into the run

@@ -108,7 +108,7 @@ def full_disk(patch: pytest.MonkeyPatch, place: Path) -> None:
 
 
 def other_text(patch: pytest.MonkeyPatch, place: Path) -> None:
-    patch.setattr("embtrain.experiment.comparison.checks.first_run.check_corpus", _raise)
+    patch.setattr("embtrain.experiment.comparison.checks.first_run.read_corpus", _raise)
 
 
 def _raise(folder: Path, task: object) -> None:

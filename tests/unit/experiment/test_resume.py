@@ -17,6 +17,7 @@ from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.files import lock_folder
 from embtrain.experiment import Run, Settings
 from embtrain.experiment.continuation import continue_run
+from embtrain.experiment.diagnosis import diagnose
 from embtrain.experiment.run import components, started, trainer as trainers
 from embtrain.experiment.run.run import rescore
 from embtrain.train.engines.autograd import Step
@@ -226,6 +227,35 @@ def test_a_changed_corpus_is_refused(stopped: tuple[Path, Path]) -> None:
         assert "\n" not in str(error.value) and str(run) in str(error.value)
     file.write_text("\n".join(lines))
     experiment.resume(run)
+
+
+@pytest.mark.parametrize("left", [b"", b"one two\n"])
+def test_a_shortened_corpus_is_refused_before_it_is_read(stopped: tuple[Path, Path], left: bytes,
+                                                         caplog: pytest.LogCaptureFixture) -> None:
+    """The words that are left would give advice on text.min_count, and warnings of the split."""
+    run, corpus = stopped
+    for file in corpus.iterdir():
+        file.write_bytes(left if file.name == "00.txt" else b"")
+    caplog.clear()
+    for command in (experiment.resume, rescore, diagnose.open_run):
+        with pytest.raises(DataError, match=r"is not the one this run was trained on: its sha256 differs from the one "
+                                            r"in identity\.json; restore the same files$"):
+            command(run, *([["sgns"], [5]] if command is diagnose.open_run else []))
+    assert caplog.messages == []
+
+
+def test_a_missing_corpus_is_named(stopped: tuple[Path, Path]) -> None:
+    run, corpus = stopped
+    corpus.rename(corpus.with_name("renamed"))
+    with pytest.raises(DataError) as error:
+        experiment.resume(run)
+    assert str(error.value) == f"corpus: {corpus}: is missing; restore it at this path"
+    corpus.with_name("renamed").rename(corpus)
+    shutil.rmtree(run / "checkpoints")                       # a run that has not trained begins again
+    (run / "metrics.jsonl").unlink()
+    corpus.rename(corpus.with_name("renamed"))
+    with pytest.raises(DataError, match=r"is missing; restore it at this path$"):
+        experiment.resume(run)
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -11,7 +11,7 @@ from embtrain.experiment.comparison import engine, tuning
 from embtrain.experiment.comparison.checks import disk, parts
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.experiment.run.results import benchmark_hashes
-from embtrain.experiment.run.started import check_corpus
+from embtrain.experiment.run.started import check_corpus, read_corpus
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 
@@ -28,9 +28,9 @@ def prepare(folder: Path, cells: Sequence[Cell], probes: Mapping[str, Cell], tri
     the disk is too small.
     """
     settings = cells[0].settings
-    task = tasks.read(settings)
     finished = [cell for cell in cells if cell.is_finished()]
-    for cell in finished:
+    task = read_corpus(finished[0].folder, settings) if finished else tasks.read(settings)
+    for cell in finished[1:]:
         check_corpus(cell.folder, task)
     benchmark_hashes.require_unchanged([cell.folder for cell in finished], settings)
     planned = parts.build_each(probes, task)
