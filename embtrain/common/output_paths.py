@@ -132,7 +132,8 @@ def _may_be_read(run: Path, folder: Path, target: Path) -> bool:
 
 def is_run_folder(folder: Path) -> bool:
     """Return whether a folder is a run: runs are often stored next to their data, and are not data."""
-    return all((folder / name).is_file() for name in ("config.yaml", "identity.json"))
+    # os.path: False for a folder without permission, which its reader reports
+    return all(os.path.isfile(folder / name) for name in ("config.yaml", "identity.json"))
 
 
 def resolve_output_link(path: Path, flag: str = "--out") -> Path:

@@ -15,12 +15,14 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
+from embtrain.common.output_paths import is_run_folder
 from embtrain.data.inventory import inventory
 from embtrain.data.storage import cache, containers, known_files
 from embtrain.data.text import holdout, readers
@@ -131,15 +133,23 @@ def test_broken_link_is_reported(tmp_path: Path) -> None:
 def test_unreadable_folder_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "a.txt", TEXT)
     (tmp_path / "shut").mkdir()
-    look = os.scandir
+    look, status = os.scandir, os.stat
 
     def scandir(path: str) -> object:
         if str(path).endswith("shut"):
             raise PermissionError(13, "Permission denied", str(path))
         return look(path)
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        if Path(os.fsdecode(path)).parent.name == "shut":
+            raise PermissionError(13, "Permission denied", str(path))
+        return status(path, **options)
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(ResourceError, match="shut: no permission to read it"):
-        read(tmp_path)
+    monkeypatch.setattr(os, "stat", stat)
+    for where in (tmp_path, tmp_path / "shut"):
+        with pytest.raises(ResourceError, match="shut: no permission to read it"):
+            read(where)
+    assert not is_run_folder(tmp_path / "shut")              # the check that comes before the reader
 
 
 @pytest.mark.parametrize("member", ["mimetype", "[Content_Types].xml"])
