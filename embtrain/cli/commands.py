@@ -62,7 +62,7 @@ def fit(
     corpus: options.Corpus = None,
     loss: options.Loss = None,
     config: Annotated[Path | None, typer.Option(
-        metavar="FILE", callback=options.check_yaml,
+        metavar="FILE", readable=False, callback=options.check_yaml,
         help="Your own YAML file; it overrides the shipped ones (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key, after everything else. Repeatable.")] = None,
@@ -254,7 +254,8 @@ def data_sentences(
                                                       "sentence.")] = False,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override a key of translation. Repeatable.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file (default: standard output).")] = None,
+    out: Annotated[Path | None, typer.Option(
+        metavar="FILE", readable=False, help="Output file (default: standard output).")] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:

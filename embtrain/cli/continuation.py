@@ -13,7 +13,8 @@ from embtrain.common import machine
 
 def continue_run(
     run: Annotated[Path, typer.Argument(
-        metavar="RUN", help="Run folder of skip-gram or CBOW; it does not change.", callback=options.check_run)],
+        metavar="RUN", readable=False, callback=options.check_run,
+        help="Run folder of skip-gram or CBOW; it does not change.")],
     corpus: Annotated[str, typer.Option(
         metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
         help="Corpus: a name that `embtrain list` prints, or the path of your own data.")],

@@ -54,15 +54,15 @@ def compare(
         metavar="N", min=1, max=1000,
         help="Number of trials of --search for each strategy; each takes as long as a run (default: none).")] = None,
     config: Annotated[Path | None, typer.Option(
-        metavar="FILE", callback=options.check_yaml,
+        metavar="FILE", readable=False, callback=options.check_yaml,
         help="YAML file of a grid, e.g. comparison.yaml of another comparison; options override it, --set key "
              "by key (default: none).")] = None,
     parallel: Annotated[int | None, typer.Option(
         metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
-        metavar="DIR", help="Folder (default: runs/<stamp>-compare); continues a comparison there, with its grid as "
-                            "default.")] = None,
+        metavar="DIR", readable=False,
+        help="Folder (default: runs/<stamp>-compare); continues a comparison there, with its grid as default.")] = None,
     join: options.Join = False,
     retry_failed: options.RetryFailed = False,
     lease_seconds: options.LeaseSeconds = None,
@@ -77,8 +77,7 @@ def compare(
         from embtrain.experiment.comparison import compare as comparing, failures
 
     options.configure_output(quiet)
-    loss_names = None if losses is None else \
-        [None if name == "own" else name for name in names(losses, "--losses") or []]
+    loss_names = None if losses is None else [None if x == "own" else x for x in names(losses, "--losses") or []]
     sets = [*options.short_sets(epochs, dim), *(overrides or [])]
     grid = {"strategies": names(negatives, "--negatives"), "losses": loss_names, "models": names(model, "--model"),
             "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
@@ -95,8 +94,7 @@ def compare(
 def reproduce(
     name: Annotated[str | None, typer.Argument(
         metavar="NAME", autocompletion=options.papers,
-        help="Paper: a name, or your YAML file. Without it: list the available papers."
-    )] = None,
+        help="Paper: a name, or your YAML file. Without it: list the available papers.")] = None,
     corpus: Annotated[str | None, typer.Option(
         metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
         help="Corpus: a name that `embtrain data list` prints, or a path (default: the paper's).")] = None,
@@ -111,8 +109,8 @@ def reproduce(
         metavar="N", min=1, help="Number of runs at a time (default: one per core).")] = None,
     threads: Annotated[int, typer.Option(metavar="N", min=0, max=1024, help="Total number of cores; 0: all.")] = 0,
     out: Annotated[Path | None, typer.Option(
-        metavar="DIR", help="Folder (default: runs/<stamp>-NAME); continues a reproduction there, with its corpus, "
-                            "seeds and settings as defaults.")] = None,
+        metavar="DIR", readable=False, help="Folder (default: runs/<stamp>-NAME); continues a reproduction there, with "
+                                            "its corpus, seeds and settings as defaults.")] = None,
     join: options.Join = False,
     retry_failed: options.RetryFailed = False,
     lease_seconds: options.LeaseSeconds = None,
@@ -141,10 +139,11 @@ def reproduce(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run or comparison folders.",
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", readable=False, help="Run or comparison folders.",
                                                 callback=options.check_runs)],
     out: Annotated[Path | None, typer.Option(
-        metavar="DIR", help="Folder for the report of several runs (default: runs/<stamp>-compare).")] = None,
+        metavar="DIR", readable=False,
+        help="Folder for the report of several runs (default: runs/<stamp>-compare).")] = None,
     baseline: Annotated[str | None, typer.Option(
         metavar="NAME", help="For several folders: strategy that the others are compared with (default: the "
                              "first).")] = None,
@@ -171,7 +170,7 @@ def report(
 
 
 def diagnose(
-    run: Annotated[Path, typer.Argument(metavar="RUN", callback=options.check_run,
+    run: Annotated[Path, typer.Argument(metavar="RUN", readable=False, callback=options.check_run,
                                         help="Run folder (an unfinished run gives a warning).")],
     negatives: Annotated[str | None, typer.Option(
         "--strategies", "--negatives", metavar="NAME,...",
@@ -183,9 +182,10 @@ def diagnose(
     threads: Annotated[int | None, typer.Option(
         metavar="N", min=0, max=1024, help="Number of threads; 0: all cores (default: that of the run).")] = None,
     dump_negatives: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="Write the drawn negatives to FILE and measure nothing; k is the first value of "
-                             "--m (default: measure).")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder (default: RUN/diagnosis).")] = None,
+        metavar="FILE", readable=False, help="Write the drawn negatives to FILE and measure nothing; k is the first "
+                                             "value of --m (default: measure).")] = None,
+    out: Annotated[Path | None, typer.Option(
+        metavar="DIR", readable=False, help="Folder (default: RUN/diagnosis).")] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -250,7 +250,7 @@ def submit(
     context: typer.Context,
     run: options.RunFolder,
     out: Annotated[Path | None, typer.Option(
-        metavar="FILE", help="JSON lines file to append to (default: that of the task and corpus in "
+        metavar="FILE", readable=False, help="JSON lines file to append to (default: that of the task and corpus in "
                              "docs/results/leaderboard of the checkout).")] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,

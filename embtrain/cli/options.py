@@ -102,9 +102,9 @@ def benchmarks() -> list[str]:
     return shipped.names("evals")
 
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.", callback=check_run)]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", readable=False, help="Run folder.", callback=check_run)]
 Vectors = Annotated[Path, typer.Argument(
-    metavar="PATH", callback=check_vectors,
+    metavar="PATH", readable=False, callback=check_vectors,
     help="Run folder, Hugging Face folder, or vector file (word2vec, GloVe, fastText .bin, safetensors).")]
 Limit = Annotated[int | None, typer.Option(
     "--limit", metavar="N", help="Read only the first N vectors (default: all).")]
@@ -124,7 +124,8 @@ Epochs = Annotated[int | None, typer.Option(
 Dim = Annotated[int | None, typer.Option(
     "--dim", metavar="N", min=1, help="Dimensions of a vector; short for --set model.dim=N (default: the model's).")]
 Threads = Annotated[int | None, typer.Option(metavar="N", help="Number of threads; 0: all cores (default: 0).")]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Run folder (default: runs/<stamp>-...).")]
+Out = Annotated[Path | None, typer.Option(
+    metavar="DIR", readable=False, help="Run folder (default: runs/<stamp>-...).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; train nothing.")]
 Encoding = Annotated[str | None, typer.Option(
     "--encoding", metavar="NAME", help="Encoding of the words in a vector file, e.g. latin-1 (default: UTF-8).")]

@@ -17,7 +17,7 @@ config = typer.Typer(invoke_without_command=True, rich_markup_mode=None, help="S
 
 def check(
     path: Annotated[Path, typer.Argument(
-        metavar="FILE", help="Python file with samplers (it is run), or YAML file of a strategy.")],
+        metavar="FILE", readable=False, help="Python file with samplers (it is run), or YAML file of a strategy.")],
     deterministic: Annotated[bool, typer.Option(
         "--deterministic", help="The samplers draw the same under every seed.")] = False,
     quiet: options.Quiet = False,
@@ -55,7 +55,7 @@ def show_settings(
     corpus: options.Corpus = None,
     loss: options.Loss = None,
     configuration: Annotated[Path | None, typer.Option(
-        "--config", metavar="FILE", callback=options.check_yaml,
+        "--config", metavar="FILE", readable=False, callback=options.check_yaml,
         help="Your own YAML file, as for `embtrain fit` (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key. Repeatable.")] = None,
@@ -82,7 +82,8 @@ def show_settings(
 
 @config.command("schema")
 def schema(
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Output file (default: standard output).")] = None,
+    out: Annotated[Path | None, typer.Option(
+        metavar="FILE", readable=False, help="Output file (default: standard output).")] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -114,7 +115,7 @@ def encode(
         metavar="NAME", autocompletion=options.models,
         help="Model that learns from the text; its settings decide how it is read (default: skipgram).")] = None,
     configuration: Annotated[Path | None, typer.Option(
-        "--config", metavar="FILE", callback=options.check_yaml,
+        "--config", metavar="FILE", readable=False, callback=options.check_yaml,
         help="Your own YAML file, as for `embtrain fit` (default: none).")] = None,
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key. Repeatable.")] = None,

@@ -54,7 +54,8 @@ def predict(
 def translate(
     run: options.RunFolder,
     file: Annotated[Path | None, typer.Argument(
-        metavar="FILE", help="Text, one sentence a line; may be compressed. Default: standard input.")] = None,
+        metavar="FILE", readable=False,
+        help="Text, one sentence a line; may be compressed. Default: standard input.")] = None,
     batch: Annotated[int | None, typer.Option(
         metavar="N", min=1, max=10_000, help="Lines per batch (default: 100; 1 at a terminal).")] = None,
     beam: Annotated[int | None, typer.Option(

@@ -28,7 +28,7 @@ def neighbours(path: options.Vectors,
 
 
 def export(path: options.Vectors,
-           out: Annotated[Path, typer.Option(metavar="PATH", help="Output file or folder.")],
+           out: Annotated[Path, typer.Option(metavar="PATH", readable=False, help="Output file or folder.")],
            format: Annotated[str, typer.Option(
                metavar="NAME", help="File: word2vec (text), word2vec-binary, glove, safetensors, fasttext. Folder: "
                                     "faiss, usearch, huggingface, projector, pykeen.")] = "word2vec",
@@ -55,19 +55,22 @@ def export(path: options.Vectors,
         note(f"{out}: {kept}")
 
 
-def align(first: Annotated[Path, typer.Argument(metavar="A", help="Run folder or vector file, which is rotated.",
-                                            callback=options.check_vectors)],
-          second: Annotated[Path, typer.Argument(metavar="B", help="Run folder or vector file, which stays.",
-                                             callback=options.check_vectors)],
+def align(first: Annotated[Path, typer.Argument(
+              metavar="A", readable=False, callback=options.check_vectors,
+              help="Run folder or vector file, which is rotated.")],
+          second: Annotated[Path, typer.Argument(
+              metavar="B", readable=False, callback=options.check_vectors,
+              help="Run folder or vector file, which stays.")],
           out: Annotated[Path | None, typer.Option(
-              metavar="FILE", help="Write all vectors of A, rotated (default: none).")] = None,
+              metavar="FILE", readable=False, help="Write all vectors of A, rotated (default: none).")] = None,
           format: Annotated[str | None, typer.Option(
               metavar="NAME", help="Format of --out: word2vec (text), word2vec-binary, glove, safetensors, fasttext "
                                    "(default: word2vec).")] = None,
           most_frequent: Annotated[int | None, typer.Option(
               min=1, metavar="N", help="Align only the N most frequent common words (default: all).")] = None,
           words: Annotated[Path | None, typer.Option(
-              metavar="FILE", help="Align only the words of this file, one a line (default: all).")] = None,
+              metavar="FILE", readable=False,
+              help="Align only the words of this file, one a line (default: all).")] = None,
           count: Annotated[int, typer.Option(
         metavar="N", min=1, max=100_000, help="Number of changed words to list.")] = 10,
           limit: options.Limit = None,

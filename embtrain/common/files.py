@@ -158,9 +158,13 @@ def resume_command(folder: Path) -> str:
 
 
 def check_exists(path: Path, kind: str = "a run folder", may_be_run: bool = True) -> None:
-    """Raise DataError if a path that should be `kind` does not exist, with the nearest run if it may be one."""
+    """Raise DataError if a path that should be `kind` does not exist, with the nearest run if it may be one.
+
+    ResourceError for a folder without permission; that of a file is reported when it is opened.
+    """
     try:
-        os.stat(path)
+        if stat.S_ISDIR(os.stat(path).st_mode) and not os.access(path, os.R_OK | os.X_OK):
+            raise ResourceError(f"{path}: no permission to read it")
     except (FileNotFoundError, NotADirectoryError):
         near, remedy = (_nearest_run(path), "; `embtrain fit --out DIR` creates one") if may_be_run else ("", "")
         raise DataError(f"{path}: file or folder not found{near}; give {kind}{remedy}") from None

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from embtrain.common.errors import DataError, EmbtrainError, UsageError, did_you_mean
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, did_you_mean
 
 EXTENDED = ("embtrain.models", "embtrain.negatives", "embtrain.losses")  # groups of entry points
 PLUGINS = "EMBTRAIN_PLUGINS"  # environment variable: Python files of the user, separated as in PATH
@@ -108,6 +108,8 @@ def import_file(path: Path, name: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
+        if isinstance(error, PermissionError) and error.filename == str(path.absolute()):
+            raise ResourceError(f"{path}: no permission to read it") from error
         kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
         where = place(error, name)
         raise DataError(f"{path if where == name else where}: {kind}{getattr(error, 'msg', None) or error}; correct "

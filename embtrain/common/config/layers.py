@@ -91,17 +91,17 @@ Dumper.add_representer(list, lambda dumper, value: dumper.represent_sequence(_TA
 def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
     """Read one YAML file. Errors show `name` (default: the path, relative to the working folder if it is below it).
 
-    Raises UsageError, with one line per problem, if the file is missing or not a mapping of keys to values;
-    ResourceError if it cannot be read for lack of permission.
+    Raises UsageError, with one line per problem, if it is missing or not a mapping; ResourceError without permission.
     """
     name = _shown(Path(path)) if name is None else name
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
-    except (PermissionError, BlockingIOError) as error:
-        raise ResourceError(f"{name}: cannot be read: {error.strerror}") from error
+    except PermissionError as error:
+        raise ResourceError(f"{name}: no permission to read it") from error
     except OSError as error:
-        raise UsageError(f"{name}: cannot be read: {error.strerror}") from error
+        kind = ResourceError if isinstance(error, BlockingIOError) else UsageError
+        raise kind(f"{name}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a NUL in the path
         raise UsageError(f"{name}: is not a path: {error}") from error
     if len(content) > MAX_BYTES:

@@ -121,7 +121,7 @@ def open_unpacked(path: Path, reading: ReadOptions = PLAIN) -> Iterator[IO[bytes
             file = stack.enter_context(_unpacked(path, plain, kind)) if kind else cast(IO[bytes], plain)
             yield _recoded(path, file, reading.encoding) if reading.is_wide else file
     except PermissionError as error:
-        raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ResourceError(f"{path}: no permission to read it") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 

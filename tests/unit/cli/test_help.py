@@ -66,6 +66,15 @@ def test_an_option_whose_placeholder_is_its_name_declares_that_name(name: str) -
 
 
 @looped("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
+def test_the_reader_of_a_path_reports_missing_permission(name: str) -> None:
+    """The check of typer has code 2 and words of its own."""
+    hints = typing.get_type_hints(COMMANDS[name].callback, include_extras=True)
+    infos = [(parameter, info) for parameter, hint in hints.items() for info in getattr(hint, "__metadata__", ())
+             if "Path" in str(hint)]
+    assert [parameter for parameter, info in infos if info.readable] == []
+
+
+@looped("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
 def test_options_have_values_with_names_instead_of_types_of_python(name: str) -> None:
     """`--seeds N`, not `--seeds <int range>`."""
     options = [option for option in COMMANDS[name].params if option.param_type_name == "option" and not option.is_flag]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+import importlib.machinery
 import multiprocessing
 import os
 import tracemalloc
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from embtrain.common import files
+from embtrain.common import files, registry
+from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import TEMPORARY_SUFFIX, create_once, temporary_folder, write_atomically, write_text
 from embtrain.common.output_paths import check_output_file, resolve_output_link
+from embtrain.data.vectors.open import open_unpacked
 
 FORK = multiprocessing.get_context("fork")
 
@@ -252,3 +256,26 @@ def test_a_small_json_file_takes_little_memory(tmp_path: Path) -> None:
     assert peak < 1 << 20
     with pytest.raises(ValueError, match="more than 2 bytes"):
         files.read_json(tmp_path / "small.json", 2)
+
+
+# --- permission -------------------------------------------------------------------------------------------------------
+
+def test_every_reader_reports_missing_permission_in_the_same_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                   ) -> None:
+    """Tests may run as root, who can read every file."""
+    def refuse(path: Any, *_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr(importlib.machinery.SourceFileLoader, "get_data", lambda _, path: refuse(path))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    (tmp_path / "shut.py").touch()
+
+    def open_vectors(path: Path) -> None:
+        with open_unpacked(path):
+            raise AssertionError
+    readers: list[tuple[Callable[[Path], object], str]] = [
+        (files.check_exists, "."), (read_yaml, "shut.yaml"), (open_vectors, "shut.py"),
+        (lambda path: registry.import_file(path, "shut"), "shut.py")]
+    for read, name in readers:
+        with pytest.raises(ResourceError, match=f"^{tmp_path / name}: no permission to read it$"):
+            read(tmp_path / name)
