@@ -64,11 +64,11 @@ def check_corpus(name: str | None) -> str | None:
 
 
 def check_yaml(path: Path | None) -> Path | None:
-    """Raise UsageError or ResourceError if a configuration file cannot be read or is not a mapping."""
+    """Raise UsageError or ResourceError if a settings file is not readable or no mapping; report an empty one."""
     from embtrain.common.config.layers import read_yaml
 
-    if path is not None and _is_alone():
-        read_yaml(path)
+    if path is not None and _is_alone() and not read_yaml(path).tree:
+        terminal.note(f"embtrain: {path}: is empty, so it changes no setting")
     return path
 
 

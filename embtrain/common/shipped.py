@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from embtrain.common.errors import DataError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from embtrain.common.config.layers import Layer
 
 KINDS = ("corpora", "evals", "configs")
 NOUNS = {"corpora": "corpus", "evals": "benchmark", "models": "model", "strategies": "strategy"}  # one file of a folder
@@ -72,6 +75,13 @@ def setting_keys() -> list[str]:
     models = dict.fromkeys([general["model"]["name"], *names("configs", "models")])
     trees = (general, *(read_yaml(path("configs", model, "models")).tree for model in models))
     return list(dict.fromkeys(key for tree in trees for key in collect(tree, "")))
+
+
+def require_source(strategy: Layer) -> None:
+    """Raise UsageError for the file of a strategy without a source: the default one would train under its name."""
+    settings = strategy.tree.get("negatives")
+    if settings is None or (isinstance(settings, dict) and settings.get("source") is None):
+        raise UsageError(f"{strategy.name}: negatives.source: is missing; name the source of the strategy")
 
 
 def tuned_names() -> dict[str, list[str]]:

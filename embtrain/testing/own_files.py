@@ -11,6 +11,7 @@ from pydantic import create_model
 from embtrain.common.config import Layer, Section, build, read_yaml
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.registry import import_file
+from embtrain.common.shipped import require_source
 from embtrain.common.terminal import plain
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
@@ -60,9 +61,10 @@ def _strategy_case(path: Path) -> SourceCase:
     `deterministic`, because whether seeds matter depends on the class and not on the settings.
     """
     layer = read_yaml(path)
-    settings = layer.tree.get("negatives")
-    if not isinstance(settings, dict) or not isinstance(name := settings.get("source"), str):
-        raise UsageError(f"{layer.name}: negatives.source: is missing; name the source of the strategy")
+    require_source(layer)
+    settings = layer.tree["negatives"]
+    if not isinstance(settings, dict) or not isinstance(name := settings["source"], str):
+        raise UsageError(f"{layer.name}: negatives.source: is not a name; give that of a source")
     source = negatives.find(name)
     keys = create_model("Keys", __base__=Section, negatives=(source.Config, source.Config()))
     config: Any = build(keys, [Layer(layer.name, {"negatives": settings}, layer.marks)])  # refuses unknown keys

@@ -43,10 +43,9 @@ def resolve(strategy: str | Layer | None = None, model: str | None = None, corpu
             flag_names: Mapping[str, str] | None = None, tuned: bool = False, check_rates: bool = True) -> Settings:
     """Resolve the configuration of a run; UsageError lists every error with its place.
 
-    strategy: a name, the path of a YAML file, or the content of one under its path.
-    tuned: read the tuned settings of this model and corpus, which name a strategy and a loss. check_rates: False if a
-    search has yet to choose the rates.
-    flag_names: replacements for flags like `--loss` or `--set train.lr=0` in error messages, by flag.
+    strategy: a name, the path of a YAML file, or the content of one under its path. flag_names: replacements for flags
+    like `--loss` or `--set train.lr=0` in error messages, by flag. tuned: read the tuned settings of this model and
+    corpus, which name a strategy and a loss. check_rates: False if a search has yet to choose the rates.
     """
     flag_names = flag_names or {}
     content, strategy = (strategy, strategy.name) if isinstance(strategy, Layer) else (None, strategy)
@@ -79,6 +78,7 @@ def resolve(strategy: str | Layer | None = None, model: str | None = None, corpu
     own_layers = [*user_layers, *flags]
     strategy_layer = _drop_unknown(_drop_own_loss(strategy_layer, loss), merge([*tuned_layers, *own_layers])[0])
     settings = _build([default, model_layer, strategy_layer, *tuned_layers, *own_layers])
+    shipped.require_source(strategy_layer)
     if check_rates:
         _check_rates(settings, own_layers)
     # Paths are made absolute, so that a run can be resumed from any folder.

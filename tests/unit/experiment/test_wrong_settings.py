@@ -14,6 +14,7 @@ from helpers.runs import cache, no_page  # noqa: F401
 from embtrain import cli, experiment
 from embtrain.cli import options
 from embtrain.common import progress, shipped
+from embtrain.common.config import Layer, read_yaml
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.parallel.files import ParallelLayout
 from embtrain.experiment.continuation import continued_settings
@@ -84,6 +85,26 @@ def test_a_source_in_place_of_the_strategys_has_its_own_keys() -> None:
         experiment.resolve("sgns", sets=["negatives.source=uniform", "negatives.exponent=1"])
     with pytest.raises(UsageError, match=r"^--set negatives\.source=nosuch: .*nosuch"):
         experiment.resolve("sgns", sets=["negatives.source=nosuch"])
+
+
+@pytest.mark.parametrize("content", ["", "# nothing\n", "loss: {name: nce}\n", "negatives: {k: 3}\n", "negatives:\n"])
+def test_the_file_of_a_strategy_names_its_source(tmp_path: Path, content: str) -> None:
+    """The default source would train under the name of the file."""
+    (tmp_path / "mine.yaml").write_text(content)
+    for resolve in (experiment.resolve, lambda name: experiment.resolve(Layer(name, read_yaml(name).tree))):
+        with pytest.raises(UsageError, match=r"mine\.yaml: negatives\.source: is missing; name the source of the "
+                                             r"strategy$"):
+            resolve(str(tmp_path / "mine.yaml"))
+
+
+@pytest.mark.parametrize("content", ["", "---\n# nothing\n"])
+def test_an_empty_file_of_settings_gives_a_warning(tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["embtrain", "config", "show", "train.lr", "--config", "mine.yaml"])
+    assert cli.run() == 0
+    assert capsys.readouterr().err == "embtrain: mine.yaml: is empty, so it changes no setting\n"
 
 
 # --- rates -----------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {"vector_size": 4, "min_count": 1, "window": 2, "sample"
 @pytest.mark.parametrize("kind", [Word2Vec, FastText])
 def test_a_model_with_numpy_arguments_and_a_path_is_saved(kind: type[Word2Vec], tmp_path: Path) -> None:
     strategy = tmp_path / "mine.yaml"
-    strategy.write_text("negatives:\n  k: 3\n", encoding="utf-8")
+    strategy.write_text("negatives:\n  source: unigram\n  k: 3\n", encoding="utf-8")
     more: dict[str, Any] = {"bucket": np.int64(50)} if kind is FastText else {}
     calls: dict[str, Any] = {"epochs": np.int64(2), "start_alpha": np.float32(0.25)}
     numpy: dict[str, Any] = {name: np.int64(value) for name, value in SMALL.items()} | {
