@@ -37,11 +37,14 @@ _MODULES = {  # public name: its module, and the name there
     "fit": ("experiment.api", "fit_api"),
     "silence": ("common.progress", "silence"),
 }
+_PACKAGES = ("gensim", "nn", "testing")  # `import embtrain` is enough for them
 __all__ = [*sorted(_MODULES), "__version__"]  # noqa: PLE0604  all are names
 
 
 def __getattr__(name: str) -> Any:
     # Lazy, because `import embtrain` must be fast: `embtrain --help` goes through it.
+    if name in _PACKAGES:
+        return importlib.import_module(f"embtrain.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'embtrain' has no attribute {name!r}")
     module, attribute = _MODULES[name]
@@ -49,4 +52,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -99,6 +99,17 @@ def test_the_import_of_a_command_that_trains_is_noticed(tmp_path: Path) -> None:
     assert code == 0 and "torch" in loaded
 
 
+def test_packages_of_the_interface_are_imported_at_their_first_use(tmp_path: Path) -> None:
+    """The README writes `embtrain.nn.SampledSoftmax`, with `import embtrain` alone."""
+    code = ("import sys, embtrain; light = not {'torch', 'numpy', 'embtrain.nn'} & set(sys.modules); "
+            "listed = {'nn', 'gensim', 'testing'} <= set(dir(embtrain)); "
+            "print(light, listed, embtrain.nn.SampledSoftmax.__name__, embtrain.gensim.models.Word2Vec.__name__, "
+            "embtrain.testing.check_source.__name__, hasattr(embtrain, 'nowhere'))")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.stdout == "True True SampledSoftmax Word2Vec check_source False\n", done.stderr
+
+
 def test_a_dry_run_imports_no_library_that_training_does_not_use(tmp_path: Path) -> None:
     """It trains some blocks, without SciPy, and evaluates; torch._dynamo alone takes as long as torch."""
     slow = {"torch._dynamo", "sympy", "scipy.stats", "networkx", "matplotlib", "sklearn", "gensim"}
