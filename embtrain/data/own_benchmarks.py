@@ -48,6 +48,7 @@ from embtrain.data.storage.lines import is_comment, read_nonblank_lines
 
 _HINT = "is it a table of words?"
 MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
+MAX_LISTED = 3                 # columns in an error
 _log = logging.getLogger("embtrain")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
 
@@ -191,7 +192,10 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
                         f"{gold_forms}, got {wrong[i][:40]!r}; correct the values, or rename the column if they "
                         "are neither scores nor labels")
     if len(choice) > 1:
-        listed = ", ".join(f"{i + 1} ({rows[0][i][:40]!r})" for i in choice)
+        shown = choice if len(choice) <= MAX_LISTED + 1 else choice[:MAX_LISTED]   # a file of vectors has hundreds
+        listed = ", ".join(f"{i + 1} ({rows[0][i][:40]!r})" for i in shown)
+        if len(choice) > len(shown):
+            listed += f" and {len(choice) - len(shown)} others"
         raise DataError(f"{path}: each of the columns {listed} could be the score or label; name one of them `score` "
                         "or `label` in a first line of column names, or name all in a recipe (format.columns)")
     return (choice[0], found[choice[0]]) if choice else None

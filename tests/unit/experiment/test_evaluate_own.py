@@ -605,6 +605,8 @@ def test_the_header_names_the_column_of_the_score(tmp_path: Path, caplog: pytest
     (["a b 1 .2", "c d 2 .1"], r"each of the columns 3 \('1'\), 4 \('.2'\) could be .*`score`.*format.columns"),
     (["w1 w2 freq1 freq2 is_hyp", "a b 5 6 True", "c d 7 8 False"],
      r"3 \('freq1'\), 4 \('freq2'\), 5 \('is_hyp'\) could be"),
+    ([f"{word} x " + " ".join(f"0.{i}" for i in range(99)) for word in "ab"],              # vectors
+     r"columns 3 \('0.0'\), 4 \('0.1'\), 5 \('0.2'\) and 96 others could be the score or label; name one of them"),
     (["w1 w2 rank score label", "a b 1 .2 True", "c d 2 .1 False"], r"columns 4 \('score'\), 5 \('label'\) could be"),
     (["w1 w2 id label", "a b 1 often", "c d 2 never"],
      r"column 4 \('label'\): should contain numbers, (or )?True and False,( or yes and no,)? got 'often'; correct")])
