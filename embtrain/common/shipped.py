@@ -100,7 +100,7 @@ def path(kind: str, name: str, below: str = "") -> Path:
         files = [folder(kind) / below / f"{strategy}.yaml" for strategy in known]
         is_case_wrong = name.lower() in map(str.lower, known)
         with_source = [key for key, source in strategy_sources().items() if source == name.lower()] \
-            if below == "strategies" else []
+            if below == "strategies" and not is_case_wrong else []
         hint = "" if is_case_wrong else _names_by_description(name, files)
         hint = f": it is a source; strategies with it: {', '.join(with_source)}" if with_source else \
             hint or did_you_mean(name, known)

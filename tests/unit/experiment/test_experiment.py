@@ -190,6 +190,14 @@ def test_the_name_of_a_source_suggests_strategies_and_the_reverse() -> None:
             resolve(sets=[f"negatives.source={name}"])
 
 
+@pytest.mark.parametrize("name", ["ACE", "Uniform", "Order"])
+def test_another_case_of_a_strategy_suggests_it_and_not_all_with_its_source(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(name)
+    assert f"no strategy named {name!r} (did you mean {name.lower()!r}?); " in str(caught.value)
+    assert len(str(caught.value)) < 120
+
+
 def test_names_of_other_tools_suggest_a_strategy() -> None:
     for name, meant in (("word2vec", "sgns"), ("nec", "nce"), ("hierarchical", None)):
         with pytest.raises(UsageError) as caught:
