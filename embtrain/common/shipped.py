@@ -16,6 +16,9 @@ KINDS = ("corpora", "evals", "configs")
 NOUNS = {"corpora": "corpus", "evals": "benchmark", "models": "model", "strategies": "strategy"}  # one file of a folder
 HALVES = ("odd", "even")  # endings of the names of halves of a benchmark
 RECIPE_SUFFIXES = (".yaml", ".yml")
+# Models by names that other tools or papers have for them, where no similar name is meant.
+OTHER_MODELS = {"deepwalk": ["node2vec"], "fasttext": ["skipgram", "cbow"], "sg": ["skipgram"],
+                "w2v": ["skipgram", "cbow"], "word2vec": ["skipgram", "cbow"]}
 MAX_LISTED = 20  # names listed in an error; above this it names the command that lists them
 
 
@@ -101,7 +104,8 @@ def path(kind: str, name: str, below: str = "") -> Path:
         is_case_wrong = name.lower() in map(str.lower, known)
         with_source = [key for key, source in strategy_sources().items() if source == name.lower()] \
             if below == "strategies" and not is_case_wrong else []
-        hint = "" if is_case_wrong else _names_by_description(name, files)
+        other_names = OTHER_MODELS.get(name.lower(), []) if below == "models" else []
+        hint = "" if is_case_wrong else _suggestion(other_names) or _names_by_description(name, files)
         hint = f": it is a source; strategies with it: {', '.join(with_source)}" if with_source else \
             hint or did_you_mean(name, known)
         fits = len(known) <= MAX_LISTED
@@ -129,4 +133,8 @@ def _names_by_description(word: str, files: list[Path]) -> str:
     """Suggest files whose first line contains the word, which is often another tool's name for a strategy."""
     matches = [file.stem for file in files
              if word.lower() in re.findall(r"\w+", file.read_text(encoding="utf-8").partition("\n")[0].lower())]
-    return f" (did you mean {' or '.join(map(repr, matches))}?)" if 0 < len(matches) <= 3 else ""
+    return _suggestion(matches) if len(matches) <= 3 else ""
+
+
+def _suggestion(names: list[str]) -> str:
+    return f" (did you mean {' or '.join(map(repr, names))}?)" if names else ""

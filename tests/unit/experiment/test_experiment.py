@@ -208,6 +208,14 @@ def test_names_of_other_tools_suggest_a_strategy() -> None:
         assert (f"(did you mean {meant!r}?)" in message) is (meant is not None), message
 
 
+@pytest.mark.parametrize(("name", "meant"), [
+    ("word2vec", "'skipgram' or 'cbow'"), ("Word2Vec", "'skipgram' or 'cbow'"), ("fastText", "'skipgram' or 'cbow'"),
+    ("DeepWalk", "'node2vec'"), ("node2vek", "'node2vec'"), ("CBOW", "'cbow'")])
+def test_names_of_other_tools_suggest_a_model(name: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=rf"no model named '{name}' \(did you mean {meant}\?\); there are: box, cbow"):
+        resolve(model=name)
+
+
 def test_a_run_writes_the_files_of_the_format_page(run: experiment.Run) -> None:
     names = {path.name for path in run.folder.iterdir()}
     assert {"config.yaml", "identity.json", "metrics.jsonl", "checkpoints", "vectors.safetensors", "vocabulary.txt",
