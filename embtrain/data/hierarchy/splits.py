@@ -23,6 +23,7 @@ from embtrain.data.hierarchy import closure
 from embtrain.data.hierarchy.closure import PairSet
 from embtrain.data.hierarchy.files import RawHierarchy
 from embtrain.data.hierarchy.shares import draw_training_pairs
+from embtrain.data.storage.skipped import counted
 
 N_NEGATIVES = 10  # negatives for each held-out pair
 MAX_TRIES = 100   # draws of a negative before the other end is replaced
@@ -84,7 +85,7 @@ def split(raw: RawHierarchy, root: int | None, protocol: str, by: str, percent: 
     is_train[np.concatenate(held_out)] = False
     train = rows[is_train]
     if len(train) == 0 or not all(map(len, held_out)):
-        raise DataError(f"{where}: {len(rows):,} pairs are too few to hold some out; give more")
+        raise DataError(f"{where}: {counted(len(rows), 'pair is', 'pairs are')} too few to hold some out; give more")
     rng = np.random.default_rng(np.random.SeedSequence([seed, _WRONG]))
     true_pairs = PairSet(closed, n)
     held_pairs = {part: rows[positions] for part, positions in zip(("valid", "test"), held_out, strict=True)}

@@ -185,11 +185,9 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
         left_out = remarks.left_out_line(str(where[0]), encoded.facts, config.section,
                                          (config.token_min, config.token_max))
         if out.n == 0:
-            n, prefix = encoded.facts["documents"], f"{where[0]}: "
-            problem = f"contains no words ({n:,} documents were read)"
-            if reasons := [left_out] if left_out else findings:
-                problem = f"contains no words: {reasons[0].removeprefix(prefix)}"
-            raise DataError(prefix + problem)
+            is_empty = where[0].is_file() and where[0].stat().st_size == 0
+            raise DataError(remarks.no_words_line(str(where[0]), encoded.facts["documents"], is_empty,
+                                                  [left_out] if left_out else findings))
         return replace(encoded, warnings=(*encoded.warnings, *findings, *([left_out] if left_out else [])))
 
     def read_through_cache() -> Encoded:

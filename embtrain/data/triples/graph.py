@@ -178,8 +178,8 @@ def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfi
     for name, share in (("valid", config.valid), ("test", config.test)):
         size = max(1, round(share * len(train))) if name in missing and share > 0 else 0
         if taken + size >= len(train):
-            raise DataError(f"triples.{name}: {len(train):,} triples are too few to hold out a share of {share}; give "
-                            "more, or set it to 0")
+            few = counted(len(train), "triple is", "triples are")
+            raise DataError(f"triples.{name}: {few} too few to hold out a share of {share}; give more, or set it to 0")
         if size and taken + size > spare:
             if taken == spare:
                 raise DataError(f"triples.{name}: no triple can be held out while every entity and relation stays in "

@@ -80,8 +80,8 @@ def align(a: Vectors, b: Vectors, most_frequent: int | None = None, words: Seque
     if most_frequent is not None:
         rows_a, rows_b = rows_a[:most_frequent], rows_b[:most_frequent]
     if len(rows_a) < a.dim:
-        _log.warning("only %s common words for %s dimensions: the rotation is not unique, and the cosine after it is "
-                     "too high", f"{len(rows_a):,}", f"{a.dim:,}")
+        _log.warning("only %s for %s dimensions: the rotation is not unique, and the cosine after it is too high",
+                     counted(len(rows_a), "common word", "common words"), f"{a.dim:,}")
     rotation, before, after = _rotation(a.unit, rows_a, b.unit, rows_b)
     n = min(frequent, len(rows_a))
     k = min(MAX_NEIGHBOURS, max(1, n // 10), max(1, n - 1))

@@ -13,9 +13,11 @@ import torch
 
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import write_json
+from embtrain.common.terminal import format_count
 from embtrain.common.types import ProblemSpec, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.known_pairs import KnownPairs
+from embtrain.data.storage.skipped import counted
 from embtrain.data.text import corpus as text_corpus, windows
 from embtrain.data.text.corpus import Corpus, TextConfig, WindowsConfig
 from embtrain.data.text.readers import Reader
@@ -71,8 +73,9 @@ class WindowsTask(Task):
             lower = f"lower {self.section}.min_count or " if self.config.min_count > 1 else ""
             if isinstance(self.config, TextConfig) and corpus.identity.get("counts", {}).get("types") == 1:
                 lower = "if its words are ids, set text.tokenizer=whitespace; otherwise "  # min_count is not the reason
-            raise DataError(f"corpus: {settings.corpus}: {len(corpus.vocabulary)} words occur {self.config.min_count} "
-                            f"times or more, so there are no negatives; {lower}give more text")
+            few, times = counted(len(corpus.vocabulary), "word occurs", "words occur"), self.config.min_count
+            raise DataError(f"corpus: {settings.corpus}: {few} {format_count(times, 'time')} or more, so there are no "
+                            f"negatives; {lower}give more text")
         self.train, self.valid, self.test = text_corpus.split(corpus, self.config)
         self.windows = self.Windows(self.train, self.config, settings.train.seed)
 

@@ -398,6 +398,8 @@ def test_only_the_missing_part_is_split_off(tmp_path: Path) -> None:
 def test_too_few_triples_to_split(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"triples\.test: 2 triples are too few"):
         load(put(tmp_path, train="a\tr\tb\nb\tr\tc\n"))
+    with pytest.raises(DataError, match=r"triples\.valid: 1 triple is too few to hold out a share of"):
+        load(put(tmp_path, train="a\tr\tb\n"))
 
 
 def test_names_missing_in_training_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -219,7 +219,7 @@ def test_bomb_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack:
 
 
 @pytest.mark.parametrize(("content", "message"), [
-    (b"", "no words"), (b" \n\n 12 ,", "no words"), (gzip.compress(b"", mtime=0), "no words"),
+    (b"", r"x\.txt: is empty; give a text$"), (b" \n\n 12 ,", "no words"), (gzip.compress(b"", mtime=0), "no words"),
     (b"\xff\xfea\0b\0", "UTF-16"),
     (random.Random(0).randbytes(5000), "is probably not UTF-8 text"),
     (zip_of({"a.csv": b"x"}), r"x\.txt: contains no text file"),
@@ -231,7 +231,7 @@ def test_file_that_is_not_text_is_rejected(tmp_path: Path, content: bytes, messa
 
 def test_text_without_words_is_named(tmp_path: Path) -> None:
     (tmp_path / "blank.txt").write_text(" \n\n")
-    with pytest.raises(DataError, match=r"blank\.txt: contains no words \(1 documents were read\)"):
+    with pytest.raises(DataError, match=r"blank\.txt: contains no words \(1 document was read\)$"):
         load([tmp_path / "blank.txt"], "text", TextConfig(), None, "blank")
 
 

@@ -100,6 +100,8 @@ def test_few_words_give_a_warning_and_zero_vectors_are_left_out(caplog: pytest.L
     table[2:] = 0
     assert align(Vectors(WORDS, table), rotated()).n_common == 2
     assert "only 2 common words for 5 dimensions: the rotation is not unique" in caplog.text
+    align(Vectors(WORDS, table), rotated(), most_frequent=1)
+    assert "only 1 common word for 5 dimensions: the rotation is not unique" in caplog.text
 
 
 @pytest.mark.parametrize(("words", "message"), [

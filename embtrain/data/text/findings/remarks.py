@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from embtrain.data.storage.encoding import encoding_hint
 from embtrain.data.storage.skipped import counted
@@ -84,6 +84,15 @@ def finding_lines(tally: Tally, section: str, field: str, is_auto: bool) -> Iter
     if tally.tagged:
         yield (f"{tally.tagged[0]}: contains tags like {tally.tagged[1][:40]}, whose names are read as words; "
                "remove them from the text")
+
+
+def no_words_line(name: str, n_documents: int, is_empty: bool, reasons: Sequence[str]) -> str:
+    """Return the line about a text without words. is_empty: a file of 0 bytes. reasons: lines on what is dropped."""
+    if is_empty:
+        return f"{name}: is empty; give a text"
+    reason = f": {reasons[0].removeprefix(f'{name}: ')}" if reasons else \
+        f" ({counted(n_documents, 'document was read', 'documents were read')})"
+    return f"{name}: contains no words{reason}"
 
 
 def _percent(part: int, total: int) -> str:
