@@ -216,7 +216,7 @@ def rescore(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
     """
     settings = run_settings.from_run(folder, sets)
     if not has_trained(folder):
-        raise DataError(f"{folder}: has not been trained yet; {files.resume_command(folder)}")
+        raise DataError(f"{folder}: has not been trained yet; to train it: {files.resume_command(folder)}")
     settings, parts = reopen(folder, settings)
     stored.restore(folder, settings, parts)
     with tempfile.TemporaryDirectory() as scratch:

@@ -275,13 +275,14 @@ def check_parent(settings: Settings) -> None:
     """Raise UsageError or DataError if the run of `train.parent` cannot be continued with these settings."""
     if settings.train.parent is None:
         return
-    folder = Path(settings.train.parent)
+    folder, cwd = Path(settings.train.parent), Path.cwd()
+    folder = folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder      # as errors should name it
     earlier = run_settings.from_run(folder)
     if earlier.model.name not in GROWING:
         raise UsageError(f"{folder}: model.name: {earlier.model.name} cannot be continued on another text: only the "
                          f"vocabulary of {' and '.join(GROWING)} grows; give a run of {' or '.join(GROWING)}")
-    if missing := [name for name in ("vectors.safetensors", "scores.json") if not (folder / name).is_file()]:
-        raise DataError(f"{folder}: has not finished: it has no {missing[0]}; {resume_command(folder)}")
+    if not all((folder / name).is_file() for name in ("vectors.safetensors", "scores.json")):
+        raise DataError(f"{folder}: has not finished; finish it with: {resume_command(folder)}")
     check_settings(folder, earlier)
     if settings.train.start is not None:
         raise UsageError(f"train.start: {settings.train.start}: a run that continues another starts from that one; set "

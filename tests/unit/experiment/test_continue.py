@@ -423,7 +423,8 @@ def test_phrases_of_the_parent_cannot_change(place: Path, tmp_path: Path) -> Non
     continue_run(parent, place / "new", sets=["text.phrase_max_vocab_size=1000000"], out=tmp_path / "run", threads=1)
 
 
-def test_other_models_and_unfinished_runs_are_refused(place: Path, parents: Any, tmp_path: Path) -> None:
+def test_other_models_and_unfinished_runs_are_refused(place: Path, parents: Any, tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "graph.tsv").write_text("".join(f"{a}\tnext\t{b}\n" for a, b in zip("abcdefg", "bcdefga", strict=True)))
     graph = embtrain.fit(model="transe", corpus=place / "graph.tsv", threads=1, out=tmp_path / "graph",
                          sets={"model.dim": 4, "train.epochs": 1, "evaluate.resamples": 0})
@@ -432,8 +433,11 @@ def test_other_models_and_unfinished_runs_are_refused(place: Path, parents: Any,
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
         stop_at(2, patch)
         experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), threads=1, sets=SETS), tmp_path / "cut")
-    with pytest.raises(DataError, match=r"cut: has not finished: it has no vectors\.safetensors; embtrain resume"):
+    with pytest.raises(DataError, match=f"^{tmp_path}/cut: has not finished; finish it with: embtrain resume /"):
         continue_run(tmp_path / "cut", place / "new", out=tmp_path / "run")
+    monkeypatch.chdir(tmp_path)                              # as the user names it
+    with pytest.raises(DataError, match=r"^cut: has not finished; finish it with: embtrain resume cut$"):
+        continue_run("cut", place / "new", out=tmp_path / "run")
     with pytest.raises(DataError, match="nowhere: file or folder not found"):
         continue_run(tmp_path / "nowhere", place / "new", out=tmp_path / "run")
 
@@ -451,7 +455,7 @@ def test_a_parent_that_is_gone_is_named(place: Path, parents: Any, tmp_path: Pat
     ("corpus.safetensors", None, r"corpus\.safetensors: has no counts of the 60 words of vocabulary\.txt"),
     ("vocabulary.txt", b"bal\n", r"vocabulary\.txt:1: expected a word, a TAB and a count"),
     ("vocabulary.txt", b"", r"vocabulary\.txt: is empty; restore the file that training wrote"),
-    ("vectors.safetensors", None, r"parent: has not finished: it has no vectors\.safetensors; embtrain resume"),
+    ("vectors.safetensors", None, r"parent: has not finished; finish it with: embtrain resume"),
 ])
 def test_a_damaged_parent_is_one_line(place: Path, parents: Any, tmp_path: Path, name: str, content: bytes | None,
                                       message: str) -> None:
