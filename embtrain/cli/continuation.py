@@ -17,7 +17,7 @@ def continue_run(
         help="Run folder of skip-gram or CBOW; it does not change.")],
     corpus: Annotated[str, typer.Option(
         metavar="NAME|PATH", autocompletion=options.corpora, callback=options.check_corpus,
-        help="Corpus: a name that `embtrain list` prints, or the path of your own data.")],
+        help="Corpus: a name that `embtrain data list` prints, or the path of your own data.")],
     overrides: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="Override one key of the run. Repeatable.")] = None,
     seed: Annotated[int | None, typer.Option(

@@ -65,6 +65,13 @@ def test_an_option_whose_placeholder_is_its_name_declares_that_name(name: str) -
             and str(info.metavar).lower() == parameter and info.default is ...] == []  # the first name given
 
 
+def test_every_option_of_a_corpus_names_the_command_that_lists_only_data() -> None:
+    helps = {name: parameter.help for name, command in COMMANDS.items() for parameter in command.params
+             if parameter.name == "corpus" and name != "bench"}
+    assert {"fit", "compare", "continue"} <= helps.keys()
+    assert [name for name, text in helps.items() if "a name that `embtrain data list` prints" not in text] == []
+
+
 @looped("name", [name for name, command in COMMANDS.items() if not hasattr(command, "commands")])
 def test_the_reader_of_a_path_reports_missing_permission(name: str) -> None:
     """The check of typer has code 2 and words of its own."""
