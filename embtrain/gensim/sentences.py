@@ -109,7 +109,7 @@ def counting(trim_rule: Callable[..., int] | None, max_vocab_size: float | None
             raise
 
     try:
-        yield trim_rule and decide
+        yield decide if trim_rule is not None else None
     except TypeError as error:
         if any(error is other for other in of_rule):
             raise

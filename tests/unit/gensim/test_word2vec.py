@@ -685,6 +685,19 @@ def test_an_error_of_the_rule_of_the_user_is_not_one_of_the_sentences(kind: Any,
         kind([["a", "b", "c"], 3], **SMALL, max_vocab_size=limit, trim_rule=lambda *_: utils.RULE_KEEP)
 
 
+@looped("kind", [Word2Vec, FastText])
+def test_a_rule_whose_truth_value_is_false_is_a_rule(kind: Any) -> None:
+    error = TypeError("of the rule")
+
+    class EmptyRule(list[str]):  # e.g. the words for which it was called
+        def __call__(self, word: str, count: int, min_count: int) -> int:
+            raise error
+
+    with pytest.raises(TypeError) as caught:
+        kind(**SMALL, max_vocab_size=2).scan_vocab(topics(), trim_rule=EmptyRule())
+    assert caught.value is error
+
+
 def test_settings_that_cannot_be_used_are_not_reported_as_sentences() -> None:
     model = Word2Vec(**SMALL, max_vocab_size=2)
     with pytest.raises(ArgumentTypeError, match=r"^trim_rule='x': should be a function or None, got a str$"):
