@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
+
+import numpy as np
 
 _CALL = ("alpha", "min_alpha", "epochs", "compute_loss", "running_training_loss")  # settings of a call of `train`
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -21,7 +22,8 @@ def unchanged_on_error(method: Method) -> Method:
     @functools.wraps(method)
     def restoring(model: Any, *args: Any, **keys: Any) -> Any:
         wv, words, n_words = model.wv, model.wv.index_to_key, len(model.wv.index_to_key)
-        counts = {name: copy.copy(values) for name, values in wv.expandos.items()}  # arrays, or what a user set
+        counts = {name: values.copy() if isinstance(values, np.ndarray) else values  # gensim's code changes arrays
+                  for name, values in wv.expandos.items()}
         earlier = [(model, vars(model).copy()), (wv, vars(wv) | {"expandos": counts})]
         try:
             return method(model, *args, **keys)

@@ -12,7 +12,7 @@ import tracemalloc
 import weakref
 from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
@@ -34,7 +34,7 @@ from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.experiment import resolve
 from embtrain.experiment.run.run import train_in_memory
 from embtrain.gensim import saved
-from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
+from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError
 from embtrain.gensim.models import word2vec
 from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
@@ -425,6 +425,24 @@ def test_attributes_of_words_that_cannot_be_resized_leave_the_model_as_it_was(na
         model.wv.expandos[name] = value
         model.reset_from(Word2Vec(topics(), **SMALL))                    # replaces it
         assert model.wv.expandos["count"].tolist() == before
+
+
+@looped("make", [lambda: dict.fromkeys(range(24), 5).values(), lambda: (5 for _ in range(24)), lambda: pytest])
+def test_counts_that_cannot_be_copied_are_one_error_in_all_methods(make: Callable[[], Any]) -> None:
+    for call in (lambda model: model.build_vocab([["new"]], update=True),
+                 lambda model: model.build_vocab_from_freq({"new": 1}, update=True),
+                 lambda model: Word2Vec(**SMALL).reset_from(model), lambda model: model.reset_from(model),
+                 lambda model: model.train(topics(), total_examples=1, epochs=1)):
+        model = Word2Vec(topics(), **SMALL)
+        model.wv.expandos["count"] = counts = make()
+        with pytest.raises(ArgumentError, match=r'^wv\.expandos\["count"\]: shape \(\): should be \(24,\), '):
+            call(model)
+        assert len(model.wv) == 24 and model.wv.expandos["count"] is counts
+        with pytest.raises(SentencesError):                               # restores the model too
+            model.build_vocab([["a"], 3])
+        assert len(model.wv) == 24 and model.wv.expandos["count"] is counts
+        model.build_vocab(topics())                                       # counts again
+        assert model.wv.expandos["count"].tolist() == Word2Vec(topics(), **SMALL).wv.expandos["count"].tolist()
 
 
 def test_a_model_and_the_one_it_was_reset_from_share_no_words(tmp_path: Path) -> None:
