@@ -64,15 +64,22 @@ def word_counts(wv: KeyedVectors) -> np.ndarray:
     return counts
 
 
-def word_attributes(wv: KeyedVectors) -> dict[str, np.ndarray]:
+def word_attributes(wv: KeyedVectors, can_grow: bool) -> dict[str, np.ndarray]:
     """Return copies of the attributes of words as arrays, counts as int64: gensim's code resizes nothing else.
 
-    Raises the errors of word_counts, and ArgumentTypeError for another attribute that is not an array.
+    can_grow: if the vocabulary is updated. Raises the errors of word_counts, ArgumentTypeError for another attribute
+    that is not an array, and ArgumentError for one of several axes that must be resized.
     """
     for name, values in wv.expandos.items():
-        if name != "count" and not (isinstance(values, np.ndarray) and values.ndim):
-            raise ArgumentTypeError(f"wv.expandos[{name!r:.60}]: should be an array with an entry for each word, got "
-                                    f"a {type(values).__name__}")
+        label = f"wv.expandos[{name!r:.60}]"
+        if name == "count":
+            continue
+        if not (isinstance(values, np.ndarray) and values.ndim):
+            raise ArgumentTypeError(f"{label}: should be an array with an entry for each word, got a "
+                                    f"{type(values).__name__}")
+        if values.ndim > 1 and (can_grow or len(values) != len(wv)):  # gensim's code resizes one axis
+            shape = (len(wv),) if can_grow else (len(wv), *values.shape[1:])
+            raise ArgumentError(f"{label}: shape {values.shape}: should be {shape}, an entry for each word")
     return {name: word_counts(wv) if name == "count" else values.copy() for name, values in wv.expandos.items()}
 
 
@@ -90,7 +97,7 @@ def with_copied_words(other_model: object) -> GensimWord2Vec:
     copied = copy.copy(other_model)
     copied.wv = wv = copy.copy(other_model.wv)
     wv.index_to_key, wv.key_to_index = list(wv.index_to_key), dict(wv.key_to_index)
-    wv.expandos = word_attributes(wv)
+    wv.expandos = word_attributes(wv, can_grow=False)
     return copied
 
 

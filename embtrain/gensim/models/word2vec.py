@@ -129,7 +129,7 @@ class Word2Vec(GensimWord2Vec):
                       min_count: Any = None, sample: Any = None, dry_run: bool = False) -> dict[str, int]:
         """Choose the words; a vocabulary that is not an update starts with new tables. Returns gensim's report."""
         if update and not dry_run:
-            self.wv.expandos = vectors.word_attributes(self.wv)
+            self.wv.expandos = vectors.word_attributes(self.wv, can_grow=True)
         elif not dry_run:
             vectors.remove_words(self.wv, self._tables())
         rule = checked_rule(self.raw_vocab, trim_rule)

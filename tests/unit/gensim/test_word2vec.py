@@ -445,6 +445,29 @@ def test_counts_that_cannot_be_copied_are_one_error_in_all_methods(make: Callabl
         assert model.wv.expandos["count"].tolist() == Word2Vec(topics(), **SMALL).wv.expandos["count"].tolist()
 
 
+@looped("kind", [Word2Vec, FastText])
+def test_attributes_of_several_numbers_for_each_word_are_refused_by_updates(kind: Any) -> None:
+    """gensim's code resizes arrays of one axis, and raises ValueError for others."""
+    (model := kind(**SMALL)).build_vocab(topics())
+    for n_rows, shape in ((24, r"\(24, 3\)"), (30, r"\(30, 3\)")):
+        model.wv.expandos["tag"] = tag = np.zeros((n_rows, 3))
+        for call in (lambda: model.build_vocab([["new"]], update=True),
+                     lambda: model.build_vocab_from_freq({"new": 1}, update=True)):
+            with pytest.raises(ArgumentError, match=rf"^wv\.expandos\['tag'\]: shape {shape}: should be \(24,\), an "
+                                                    "entry for each word$"):
+                call()
+            assert len(model.wv) == 24 and np.array_equal(model.wv.expandos["tag"], tag)
+    with pytest.raises(ArgumentError, match=r"^wv\.expandos\['tag'\]: shape \(30, 3\): should be \(24, 3\), an entry "):
+        Word2Vec(**SMALL).reset_from(model)
+    model.wv.expandos["tag"] = np.arange(72).reshape(24, 3)
+    (other := Word2Vec(**SMALL)).reset_from(model)
+    assert np.array_equal(other.wv.expandos["tag"], model.wv.expandos["tag"])
+    model.wv.expandos["tag"] = np.arange(30)                              # one axis: resized
+    other.reset_from(model)
+    model.build_vocab([["new"]], update=True)
+    assert other.wv.expandos["tag"].tolist() == [*range(24)] and model.wv.expandos["tag"].tolist() == [*range(25)]
+
+
 def test_a_model_and_the_one_it_was_reset_from_share_no_words(tmp_path: Path) -> None:
     """gensim's share them, so that an update of one model leaves the other with more words than rows."""
     for kind in (Word2Vec, gensim.models.Word2Vec, gensim.models.FastText):
