@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from gensim.models import KeyedVectors
 from gensim.utils import RULE_DISCARD, RULE_KEEP, keep_vocab_item
 
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
@@ -26,42 +28,44 @@ def with_checked_counts(method: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(method)
     def counting(self: Any, word_freq: Mapping[Hashable, int], keep_raw_vocab: bool = False,
                  corpus_count: int | None = None, trim_rule: Rule | None = None, update: bool = False) -> None:
-        counts = _whole_counts(word_freq)
-        if (total := sum(counts.values()) + (int(word_counts(self.wv).sum()) if update else 0)) >= _END:
-            raise ArgumentError(f"word_freq: the counts of the vocabulary add up to {total:,}; the maximum is "
-                                f"{_END - 1:,}")
+        counts = _whole_counts("word_freq", word_freq, self.wv if update else None)
         method(self, counts, keep_raw_vocab, corpus_count, _refusing_0("word_freq", trim_rule), update)
 
     return counting
 
 
-def _whole_counts(word_freq: Mapping[Hashable, Any]) -> dict[Hashable, int]:
-    """Return counts as numbers of Python: gensim's code refuses to mix types, and cannot count on in float32."""
-    _check_mapping("word_freq", word_freq)
-    return {word: _whole("word_freq", word, count) for word, count in word_freq.items()}
+@contextmanager
+def checked_raw_vocab(model: Any, trim_rule: Rule | None, update: bool, is_kept: bool) -> Iterator[Rule]:
+    """Replace `raw_vocab` of a model, while gensim's code reads it, with checked counts as numbers of Python.
+
+    Yields a rule that decides like `trim_rule` and min_count. is_kept: whether the model keeps `raw_vocab` afterwards.
+    Raises the errors of _whole_counts; the rule raises ArgumentError for a kept word of count 0.
+    """
+    given = model.raw_vocab
+    model.raw_vocab = _whole_counts("raw_vocab", given, model.wv if update else None)
+    yield _refusing_0("raw_vocab", trim_rule)
+    if is_kept:
+        model.raw_vocab = given
 
 
-def _check_mapping(name: str, counts: object) -> None:
+def _whole_counts(name: str, counts: Any, wv: KeyedVectors | None) -> dict[Hashable, int]:
+    """Return counts as numbers of Python: gensim's code refuses to mix types, and cannot count on in float32.
+
+    name: of the counts. wv: vectors whose words they are added to, or None. Raises the errors of as_whole and
+    word_counts, ArgumentTypeError for counts that are not a mapping, ArgumentError for a sum that int64 cannot hold.
+    """
     if not isinstance(counts, Mapping):
         raise ArgumentTypeError(wrong_type(name, counts, "a mapping from words to counts"))
+    whole = {word: _whole(name, word, count) for word, count in counts.items()}
+    if (total := sum(whole.values()) + (0 if wv is None else int(word_counts(wv).sum()))) >= _END:
+        raise ArgumentError(f"{name}: the counts of the vocabulary add up to {total:,}; the maximum is {_END - 1:,}")
+    return whole
 
 
 def _whole(name: str, word: Hashable, count: Any) -> int:
     """Return a count as a number of Python. Raises the errors of as_whole."""
     is_whole = type(count) is int and 0 <= count < _END
     return count if is_whole else as_whole(f"{name}[{word!r:.60}]", count, np.int64, 0)
-
-
-def checked_rule(raw_vocab: Any, trim_rule: Rule | None) -> Rule:
-    """Check the counts of a model, and return a rule that decides like `trim_rule` and min_count.
-
-    Raises the errors of as_whole, and ArgumentTypeError for counts that are not a mapping; the rule raises
-    ArgumentError for a kept word of count 0.
-    """
-    _check_mapping("raw_vocab", raw_vocab)
-    for word, count in raw_vocab.items():
-        _whole("raw_vocab", word, count)
-    return _refusing_0("raw_vocab", trim_rule)
 
 
 def _refusing_0(name: str, trim_rule: Rule | None) -> Rule:

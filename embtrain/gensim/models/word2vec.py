@@ -25,7 +25,7 @@ from embtrain.experiment.api import Sets
 from embtrain.gensim import arguments, saved, sentences as texts, training, vectors
 from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue, checked_first
 from embtrain.gensim.errors import ArgumentError, settings_of_file
-from embtrain.gensim.frequencies import checked_rule, with_checked_counts
+from embtrain.gensim.frequencies import checked_raw_vocab, with_checked_counts
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
 from embtrain.gensim.training import Epoch, Learned
 from embtrain.gensim.values import progress_interval
@@ -132,8 +132,8 @@ class Word2Vec(GensimWord2Vec):
             self.wv.expandos = vectors.word_attributes(self.wv, can_grow=True)
         elif not dry_run:
             vectors.remove_words(self.wv, self._tables())
-        rule = checked_rule(self.raw_vocab, trim_rule)
-        return dict(super().prepare_vocab(update, keep_raw_vocab, rule, min_count, sample, dry_run))
+        with checked_raw_vocab(self, trim_rule, update, dry_run or keep_raw_vocab) as rule:
+            return dict(super().prepare_vocab(update, keep_raw_vocab, rule, min_count, sample, dry_run))
 
     def make_cum_table(self, domain: int = 2**31 - 1) -> None:
         """Do nothing: the strategy's source draws the negatives."""

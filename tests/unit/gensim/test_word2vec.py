@@ -11,7 +11,7 @@ import signal
 import tracemalloc
 import weakref
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -558,6 +558,26 @@ def test_raw_counts_that_cannot_be_used_leave_the_model_as_it_was(raw_vocab: Any
             assert model.wv.index_to_key == words and model.wv.expandos["count"].tolist() == counts
 
 
+@looped("given", [
+    {"a": np.int32(10**9), "b": np.int32(10**9), "c": np.int32(10**9)}, {"a": np.uint8(200), "b": np.uint8(200)},
+    {"a": 5.0, "b": 6}, {"a": 6, "b": 5.0}, {"a": np.float32(5), "b": np.float64(7)}, {"a": True, "b": np.True_},
+    Counter("aab"), {"a": np.int64(2**61), "b": np.float64(2**61)}])
+def test_raw_counts_of_any_type_are_those_of_whole_numbers(given: Any) -> None:
+    """A program can set the counts and call prepare_vocab itself."""
+    whole = {word: int(count) for word, count in given.items()}
+    for is_update, is_dry, is_kept in product((False, True), repeat=3):
+        model, plain = Word2Vec(**SMALL), FastText(**SMALL, bucket=50)
+        for each in (model, plain):
+            each.build_vocab([["a", "c"]])
+        model.raw_vocab, plain.raw_vocab = given, whole
+        reports = [each.prepare_vocab(is_update, is_kept, dry_run=is_dry) for each in (model, plain)]
+        assert reports[0] == reports[1] and reports[0]["retain_total"] == sum(whole.values())
+        assert model.wv.index_to_key == plain.wv.index_to_key
+        for name, values in plain.wv.expandos.items():
+            assert model.wv.expandos[name].dtype == values.dtype and np.array_equal(model.wv.expandos[name], values)
+        assert model.raw_vocab is given if is_dry or is_kept else not model.raw_vocab
+
+
 def test_counts_whose_sum_is_too_large_leave_the_model_as_it_was() -> None:
     model = Word2Vec(vector_size=8, min_count=1, sg=1)
     with pytest.raises(ArgumentError, match=r"^word_freq: the counts of the vocabulary add up to 9,223"):
@@ -566,6 +586,13 @@ def test_counts_whose_sum_is_too_large_leave_the_model_as_it_was() -> None:
     model.build_vocab_from_freq({"a": 2**62, "b": 3})
     with pytest.raises(ArgumentError, match=r"^word_freq: the counts of the vocabulary add up to"):
         model.build_vocab_from_freq({"a": 2**62}, update=True)
+    for is_update, counts in ((False, {"a": 2**62, "b": 2**62}), (False, {"a": 2.0**62, "b": 2.0**62}),
+                              (True, {"a": 2**62}), (True, {"c": np.float64(2**62)})):
+        model.raw_vocab = counts
+        for is_dry in (False, True):
+            with pytest.raises(ArgumentError, match=r"^raw_vocab: the counts of the vocabulary add up to 9,223"):
+                model.prepare_vocab(is_update, dry_run=is_dry)
+            assert model.raw_vocab is counts and model.wv.expandos["count"].tolist() == [2**62, 3]
     model.wv.expandos["count"][:] = 2**62
     with pytest.raises(ArgumentError, match=r'^wv\.expandos\["count"\]: the counts add up to more than'):
         model.train([["a", "b"]] * 9, total_examples=9, epochs=1)
