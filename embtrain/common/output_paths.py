@@ -76,7 +76,8 @@ def check_replaced_file(path: Path, flag: str = "--out", inputs: Iterable[str | 
             raise UsageError(f"{flag}: {path}: is the file that the command reads; choose another name")
         if is_run_folder(Path(source)):
             if key := _key_with_file(Path(source), target):
-                raise UsageError(f"{flag}: {path}: is data of the run {os.fspath(source)} ({key}); choose another name")
+                raise UsageError(f"{flag}: {path}: is or may be data of the run {os.fspath(source)} ({key}); choose "
+                                 "another name")
         elif any(os.path.samefile(folder, source) for folder in target.parents):
             raise UsageError(f"{flag}: {path}: is a file of {os.fspath(source)}, which the command reads; choose "
                              "another name")

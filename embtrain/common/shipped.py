@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,10 +80,13 @@ def setting_keys() -> list[str]:
     return list(dict.fromkeys(key for tree in trees for key in collect(tree, "")))
 
 
-def require_source(strategy: Layer) -> None:
-    """Raise UsageError for the file of a strategy without a source: the default one would train under its name."""
-    settings = strategy.tree.get("negatives")
-    if settings is None or (isinstance(settings, dict) and settings.get("source") is None):
+def require_source(strategy: Layer, others: Sequence[Layer] = ()) -> None:
+    """Raise UsageError if neither the file of a strategy nor another layer, as of --set, names a source.
+
+    The default source would train under the name of the file.
+    """
+    sections = [{} if tree is None else tree for tree in (layer.tree.get("negatives") for layer in (strategy, *others))]
+    if all(isinstance(section, dict) and section.get("source") is None for section in sections):
         raise UsageError(f"{strategy.name}: negatives.source: is missing; name the source of the strategy")
 
 

@@ -78,7 +78,7 @@ def resolve(strategy: str | Layer | None = None, model: str | None = None, corpu
     own_layers = [*user_layers, *flags]
     strategy_layer = _drop_unknown(_drop_own_loss(strategy_layer, loss), merge([*tuned_layers, *own_layers])[0])
     settings = _build([default, model_layer, strategy_layer, *tuned_layers, *own_layers])
-    shipped.require_source(strategy_layer)
+    shipped.require_source(strategy_layer, own_layers)
     if check_rates:
         _check_rates(settings, own_layers)
     # Paths are made absolute, so that a run can be resumed from any folder.

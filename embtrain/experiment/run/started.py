@@ -162,7 +162,6 @@ def settings_to_resume(folder: Path) -> Settings:
     benchmark whose file is gone.
     """
     settings = run_settings.from_run(folder)
-    require_corpus(settings)
     check_kinds("file", (folder / name for name in RUN_FILES if name not in RUN_FOLDERS), "a run")
     check_kinds("folder", (folder / name for name in RUN_FOLDERS), "a run")
     if has_trained(folder):
@@ -170,7 +169,10 @@ def settings_to_resume(folder: Path) -> Settings:
     try:
         tasks.find(settings).check(settings)
     except UsageError as error:
+        if error.args[0].startswith("corpus:"):                # with advice for a run that does not exist yet
+            require_corpus(settings)
         raise UsageError(*(f"{_place(folder, line.partition(':')[0])}: {line}" for line in error.args)) from error
+    require_corpus(settings)
     return settings
 
 

@@ -81,7 +81,7 @@ def a_run(folder: Path, config: str, files: dict[str, object] | None = None) -> 
 
 
 def check_kept(path: Path, run: Path, key: str) -> None:
-    message = f"^--out: {path}: is data of the run {run} \\({key}\\); choose another name$"
+    message = f"^--out: {path}: is or may be data of the run {run} \\({key}\\); choose another name$"
     with pytest.raises(UsageError, match=message):
         check_output_file(path, inputs=[run])
 
@@ -96,7 +96,7 @@ def test_the_data_of_an_input_run_are_kept(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("own.txt")
     for name, key in (("own.txt", "corpus"), ("link", "corpus"), ("candidates.tsv", "negatives.file"),
                       ("pairs.csv", "evaluate.benchmarks"), ("earlier.txt", "train.parent: corpus")):
-        with pytest.raises(UsageError, match=f"is data of the run {run} \\({key}\\); choose another name$"):
+        with pytest.raises(UsageError, match=f"is or may be data of the run {run} \\({key}\\); choose another name$"):
             check_output_file(tmp_path / name, inputs=[run])
     other = tmp_path / "other.txt"
     assert check_output_file(other, inputs=[run]) == other         # an earlier output

@@ -871,7 +871,8 @@ def test_runs_are_not_joined_into_the_path_of_a_file(finished: Comparison, tmp_p
 def test_the_command_report_distinguishes_one_run_from_several(
         finished: Comparison, tmp_path: Path, local_cells: type[Here], monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Path] = []
-    monkeypatch.setattr("embtrain.experiment.comparison.join.report.write", lambda run: written.append(run) or run)
+    monkeypatch.setattr("embtrain.experiment.comparison.join.report.write",
+                        lambda run, check: written.append(run) or run)
     run = finished.folder / "cells" / "sgns-seed1"
     assert join.write([run]) == run and written == [run]
     assert join.write([finished.folder]) == finished.folder / "report.html"

@@ -95,6 +95,7 @@ def test_the_file_of_a_strategy_names_its_source(tmp_path: Path, content: str) -
         with pytest.raises(UsageError, match=r"mine\.yaml: negatives\.source: is missing; name the source of the "
                                              r"strategy$"):
             resolve(str(tmp_path / "mine.yaml"))
+    assert experiment.resolve(str(tmp_path / "mine.yaml"), sets=["negatives.source=uniform"]).strategy
 
 
 @pytest.mark.parametrize("content", ["", "---\n# nothing\n"])

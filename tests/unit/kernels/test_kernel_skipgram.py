@@ -328,9 +328,9 @@ def test_one_thread_is_bitwise_reproducible(share: int, pool: str) -> None:
 
 
 @needs_core
-@looped("dim", [1, 13, 36, 64, 100, 128, 129])
+@looped("dim", [13, 100, 128, 129])
 @looped("pool", ["none", "mean"])
-@looped("share, k", [(0, 5), (1, 5), (1, 64)])
+@looped("share, k", [(0, 5), (1, 64)])
 def test_both_ways_to_prefetch_have_the_same_bits(dim: int, pool: str, share: int, k: int) -> None:
     case = Case(3, 9, 300, dim, [3, 4, 1, 5] * 9, share, k, "sampled_softmax", pool=pool)
     for core in NATIVE:
