@@ -192,7 +192,7 @@ def scored(vocabulary: Sequence[str], benchmarks: Sequence[str], corpus: str, ha
     found = quality(Vectors(list(vocabulary), drawn), [f"{name}{half}" for name in benchmarks for half in halves])
     usable = [name for name in benchmarks if all(f"{name}{half}" in found for half in halves)]
     if missing := [name for name in benchmarks if name not in usable]:
-        line = (f"--corpus: {corpus}: it covers less than two pairs of {', '.join(missing)}"
+        line = (f"--corpus: {corpus}: it covers fewer than two pairs of {', '.join(missing)}"
                 f"{' in one half' if len(halves) > 1 else ''}")
         if is_required and not usable:
             raise DataError(f"{line}; give a text of everyday English")

@@ -632,7 +632,7 @@ def test_a_text_without_benchmark_words_is_refused_before_training(
     (tmp_path / "t.txt").write_text("blorp snark wug dax\n" * 200)
     code, out, err = embtrain_bench("quality", "--corpus", str(tmp_path / "t.txt"), "--rounds", "1", "--threads", "1",
                                     "--only", "PAIR")
-    assert (code, out) == (3, []) and "t.txt: it covers less than two pairs of wordsim353" in err
+    assert (code, out) == (3, []) and "t.txt: it covers fewer than two pairs of wordsim353" in err
 
 
 @needs_core

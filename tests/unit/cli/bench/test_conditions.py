@@ -87,7 +87,7 @@ def test_benchmarks_that_a_text_does_not_cover_are_left_out_with_a_warning(
     summary = bench.measure(name, 1, [CASES[name]], [1], str(text))
     assert summary["about"]["benchmarks"] == ["wordsim353"]
     names = {"quality": "simlex999, men"}.get(name, "simlex999, men, rareword in one half")
-    assert caplog.messages[-1:] == [f"--corpus: {text}: it covers less than two pairs of {names}, not scored here; "
+    assert caplog.messages[-1:] == [f"--corpus: {text}: it covers fewer than two pairs of {names}, not scored here; "
                                     "give a text of everyday English to score them"]
 
 

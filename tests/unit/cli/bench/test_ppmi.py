@@ -123,7 +123,7 @@ def test_cases_and_benchmarks_that_do_not_exist_are_refused(file: Path, monkeypa
     monkeypatch.setattr(quality, "DIM", 4)
     monkeypatch.setattr(budget, "BENCHMARKS", ("wordsim353",))
     monkeypatch.setattr(words, "quality", lambda vectors, names: {})
-    with pytest.raises(DataError, match=r"^--corpus: .*: it covers less than two pairs of wordsim353 in one half"):
+    with pytest.raises(DataError, match=r"^--corpus: .*: it covers fewer than two pairs of wordsim353 in one half"):
         ppmi.bench(1, [1], None, str(file))
     with pytest.raises(DataError, match="bench ppmi: no vectors can be judged by men; give a longer text"):
         ppmi.best(file, 1, ["men"])
