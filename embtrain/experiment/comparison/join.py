@@ -116,7 +116,7 @@ def _runs(folders: Sequence[Path]) -> tuple[dict[Path, Settings], list[str]]:
             with stored_files():
                 settings = run_settings.from_run(run)
             if not (run / "scores.json").is_file():
-                raise DataError(f"{run}: is not finished: it has no scores.json; {resume_command(run)}")
+                raise DataError(f"{run}: is not finished: it has no scores.json; finish it with: {resume_command(run)}")
             settings_by_run[run.resolve()] = settings
     if not settings_by_run:
         raise DataError(f"{', '.join(map(str, folders))}: no run is finished; resume the comparison")

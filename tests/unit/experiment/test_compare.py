@@ -882,6 +882,14 @@ def test_the_command_report_distinguishes_one_run_from_several(
     assert written == [run]
 
 
+def test_an_unfinished_run_names_the_command_that_finishes_it(finished: Comparison, tmp_path: Path) -> None:
+    runs = [shutil.copytree(run, tmp_path / run.name) for run in sorted((finished.folder / "cells").iterdir())[:2]]
+    (runs[1] / "scores.json").unlink()
+    with pytest.raises(DataError, match=rf"{runs[1].name}: is not finished: it has no scores\.json; finish it with: "
+                                        r"embtrain resume "):
+        join.write(runs, tmp_path / "out")
+
+
 # -- items, budgets, verdicts ------------------------------------------------------------------------------------------
 
 
