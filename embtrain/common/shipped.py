@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,7 +40,8 @@ def folder(kind: str) -> Path:
 
 def names(kind: str, below: str = "") -> list[str]:
     """Return the names of the YAML files in a shipped folder (`below`: a subfolder, e.g. 'strategies')."""
-    return sorted(path.stem for path in (folder(kind) / below).glob("*.yaml"))
+    # every start resolves names, and Path.glob takes ten times as long
+    return sorted(name.removesuffix(".yaml") for name in os.listdir(folder(kind) / below) if name.endswith(".yaml"))
 
 
 def is_benchmark(name: str) -> bool:

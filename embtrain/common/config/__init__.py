@@ -1,7 +1,8 @@
 """The configuration: layers of YAML merged into one typed tree. Every error names file:line:column.
 
 layers.py   reads one layer: a YAML file or a `--set` option, with the line and column of every key
-tree.py     merges layers, validates them against a pydantic class, and writes them as YAML
+merging.py  merges layers to one tree with the place of each value
+tree.py     validates merged layers against a pydantic class, and writes them as YAML
 described.py  settings as YAML with the description of each key
 arguments.py  checks of numbers passed to functions of Python
 setting_keys.py  keys of settings in messages, also of a source inside another
@@ -9,10 +10,10 @@ renamed_keys.py  the old names of renamed keys and values, for errors
 """
 
 from embtrain.common.config.layers import KeyPath, Layer, as_sets, describe_value, from_set, read_yaml
+from embtrain.common.config.merging import Merged, Place, merge
 from embtrain.common.config.tree import (
     AbsolutePath,
     FilePath,
-    Place,
     Section,
     absolute_path,
     build,
@@ -20,10 +21,9 @@ from embtrain.common.config.tree import (
     flatten,
     flatten_values,
     map_items,
-    merge,
     plain_paths,
 )
 
-__all__ = ["AbsolutePath", "FilePath", "KeyPath", "Layer", "Place", "Section", "absolute_path", "as_sets", "build",
-           "describe_value", "dump", "flatten", "flatten_values", "from_set", "map_items", "merge", "plain_paths",
-           "read_yaml"]
+__all__ = ["AbsolutePath", "FilePath", "KeyPath", "Layer", "Merged", "Place", "Section", "absolute_path", "as_sets",
+           "build", "describe_value", "dump", "flatten", "flatten_values", "from_set", "map_items", "merge",
+           "plain_paths", "read_yaml"]

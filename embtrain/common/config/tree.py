@@ -14,7 +14,7 @@ import os
 import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import (
@@ -29,6 +29,7 @@ from pydantic import (
 
 from embtrain.common.config import renamed_keys
 from embtrain.common.config.layers import Dumper, KeyPath, Layer, describe_value, dotted, printable
+from embtrain.common.config.merging import Merged, Place, merge
 from embtrain.common.errors import UsageError, did_you_mean
 
 #: Limits of the absolute value of a nonzero setting: float32 can represent their squares.
@@ -94,77 +95,16 @@ class Section(BaseModel):
         return value
 
 
-class Place(NamedTuple):
-    """The layer that set a value, and the position there; line 0 if the layer is not a file."""
-
-    layer: int
-    name: str
-    line: int
-    column: int
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.line}:{self.column}" if self.line else self.name
-
-
-def merge(layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[KeyPath, Place]]:
-    """Merge layers, later ones winning; return the tree and the place of each key and list item."""
-    tree: dict[str, Any] = {}
-    places: dict[KeyPath, Place] = {}
-    for number, layer in enumerate(layers):
-        _overlay(tree, layer.tree, (), layer, number, places)
-    return tree, places
-
-
-def _overlay(tree: dict[str, Any], above: dict[str, Any], path: KeyPath, layer: Layer, number: int,
-             places: dict[KeyPath, Place]) -> None:
-    for key, value in above.items():
-        key_path: KeyPath = (*path, key)
-        if isinstance(tree.get(key), dict) and value is None and not layer.name.startswith("--"):
-            continue  # a section of a file whose keys are all commented out changes nothing
-        if key in tree and not (isinstance(tree[key], dict) and isinstance(value, dict)):
-            for old in _below(tree[key], key_path):
-                places.pop(old, None)
-        below, places[key_path] = places.get(key_path), Place(number, layer.name, *layer.marks.get(key_path, (0, 0)))
-        if isinstance(value, dict):
-            if tree.get(key) is None:
-                tree[key] = {}
-            elif len(key_path) > 1 and _other_source(tree[key], value):  # the other keys belong to another source
-                for old in _below(tree[key], key_path):
-                    places.pop(old, None)
-                tree[key] = {}
-            elif not isinstance(tree[key], dict):  # a wrong value in a lower layer must not be hidden by a higher one
-                raise UsageError(
-                    f"{below}: {dotted(key_path)}: should be a section of keys, got {describe_value(tree[key])}"
-                )
-            _overlay(tree[key], value, key_path, layer, number, places)
-        else:
-            tree[key] = value
-            for item in _below(value, key_path):
-                places[item] = Place(number, layer.name, *layer.marks.get(item, (0, 0)))
-
-
-def _other_source(below: Any, above: dict[str, Any]) -> bool:
-    """Whether the settings of a nested source are replaced by those of a source of another name."""
-    return isinstance(below, dict) and "source" in below and above.get("source", below["source"]) != below["source"]
-
-
-def _below(value: Any, path: KeyPath) -> Iterator[KeyPath]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in pairs:
-        yield (*path, key)
-        yield from _below(item, (*path, key))
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
-def build(model_class: type[M], layers: Sequence[Layer], section: str = "") -> M:
+def build(model_class: type[M], layers: Sequence[Layer], section: str = "", merged: Merged | None = None) -> M:
     """Merge and validate the layers. Raises UsageError with one line per problem, in the order of the layers.
 
     All renamed keys of a layer are one problem. section: dotted path of the layers in the settings, if not the root;
-    lines show it in keys of a layer without a name.
+    lines show it in keys of a layer without a name. merged: the result of `merge` on the layers, if it is known.
     """
-    tree, places = merge(layers)
+    tree, places = merged or merge(layers)
     try:
         return model_class.model_validate(tree)
     except ValidationError as error:

@@ -13,13 +13,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import create_model
 
 from embtrain.common import shipped
-from embtrain.common.config import KeyPath, Layer, Place, Section, build, describe_value, from_set, merge, read_yaml
+from embtrain.common.config import Layer, Merged, Section, build, describe_value, from_set, merge, read_yaml
 from embtrain.common.config.layers import printable
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_exists
@@ -33,7 +34,6 @@ from embtrain.train.state import checkpoint
 
 __all__ = ["Settings", "from_run", "from_tree", "resolve", "settings_class", "strategies_read_once", "strategy_sets"]
 
-Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # merged tree, and the place of each key
 _STRATEGY_FILES: ContextVar[dict[str, Layer]] = ContextVar("_STRATEGY_FILES")  # by path
 
 
@@ -60,11 +60,13 @@ def resolve(strategy: str | Layer | None = None, model: str | None = None, corpu
     merged = merge([default, *user_layers, *flags])
     model = _name(merged, "model")
     model_layer = _read_overlay(model, "model.name", "models", _place(merged, "model", "name"))
-    merged = merge([default, model_layer, *user_layers, *flags])
-    tuned_layers = [_read_tuned(model, str(merged[0].get("corpus")), merge([*user_layers, *flags]))] if tuned else []
-    merged = merge([default, model_layer, *tuned_layers, *user_layers, *flags])
-    strategy_layer = _without_group(content or _read_overlay(
-        merged[0].get("strategy"), "strategy", "strategies", _place(merged, "strategy")))
+    own_layers = [*user_layers, *flags]
+    tuned_layers = [_read_tuned(model, [default, model_layer], own_layers)] if tuned else []
+    merged = merge([default, model_layer, *tuned_layers, *own_layers])
+    strategy_layer = content or _read_overlay(merged[0].get("strategy"), "strategy", "strategies",
+                                              _place(merged, "strategy"))
+    settings_of_it = {key: value for key, value in strategy_layer.tree.items() if key != "group"}  # of `embtrain list`
+    strategy_layer = replace(strategy_layer, tree=settings_of_it)
     tree, places = merge([strategy_layer])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(f"{place}: model.name: is {describe_value(tree['model']['name'])}; a strategy applies to any "
@@ -75,7 +77,6 @@ def resolve(strategy: str | Layer | None = None, model: str | None = None, corpu
                          f"{', '.join(unknown)})")
     if tuned_layers:
         loss = tuned_layers[0].tree.get("loss", {}).get("name")
-    own_layers = [*user_layers, *flags]
     strategy_layer = _drop_unknown(_drop_own_loss(strategy_layer, loss), merge([*tuned_layers, *own_layers])[0])
     settings = _build([default, model_layer, strategy_layer, *tuned_layers, *own_layers])
     shipped.require_source(strategy_layer, own_layers)
@@ -148,15 +149,19 @@ def _build(layers: list[Layer]) -> Settings:
             find(names[-1])
         except UsageError as error:
             raise UsageError(f"{_place(merged, section, key)}{error}") from error
-    return build(settings_class(*names), layers)
+    return build(settings_class(*names), layers, merged=merged)
 
 
 def settings_class(model: str, source: str, loss: str) -> type[Settings]:
     """The Settings class whose sections have the keys of these components and of the model's task."""
     task = tasks.find_for_model(model)
-    sections = {"model": models.find(model).Config, "negatives": negatives.find(source).Config,
-                "loss": losses.find(loss).Config, task.section: task.Config, "evaluate": task.Evaluate}
-    fields: Any = {name: (section, section()) for name, section in sections.items()}
+    return _class_of(("model", models.find(model).Config), ("negatives", negatives.find(source).Config),
+                     ("loss", losses.find(loss).Config), (task.section, task.Config), ("evaluate", task.Evaluate))
+
+
+@lru_cache(maxsize=256)  # a comparison resolves the settings of each cell, and pydantic takes milliseconds for a class
+def _class_of(*sections: tuple[str, type[Section]]) -> type[Settings]:
+    fields: Any = {name: (section, section()) for name, section in sections}
     return create_model("Settings", __base__=Settings, **fields)
 
 
@@ -217,7 +222,7 @@ def _set_layer(text: str, flag_names: Mapping[str, str]) -> Layer:
 
 
 def _unknown_keys(strategy: Mapping[str, Any], model: str) -> list[str]:
-    """KeyPath of a shipped strategy that the model and its task do not have.
+    """Keys of a shipped strategy that the model and its task do not have.
 
     In a user's own file this key may be a typo, which `build` reports.
     """
@@ -250,12 +255,12 @@ def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
     return read_yaml(path)
 
 
-def _read_tuned(model: str, corpus: str, own: Merged) -> Layer:
-    """Read the tuned settings of a model for a corpus. own: what the user sets.
+def _read_tuned(model: str, defaults: Sequence[Layer], own_layers: Sequence[Layer]) -> Layer:
+    """Read the tuned settings of a model for the corpus that the layers name. own_layers: what the user sets.
 
     UsageError if there are none, or if the user names a strategy or a loss.
     """
-    corpora = shipped.tuned_names()
+    corpora, corpus = shipped.tuned_names(), str(merge([*defaults, *own_layers])[0].get("corpus"))
     if model not in corpora:
         raise UsageError(f"--tuned: {model} has no tuned settings; leave it out, or choose a model that has: "
                          f"{', '.join(corpora)}")
@@ -263,15 +268,10 @@ def _read_tuned(model: str, corpus: str, own: Merged) -> Layer:
         raise UsageError(f"--tuned: {model} has no tuned settings for the corpus {printable(corpus)}; leave it out, or "
                          f"choose a corpus that has: {', '.join(corpora[model])}")
     for keys in (("strategy",), ("loss", "name")):
-        if place := own[1].get(keys):
-            key = ".".join(keys)
-            raise UsageError(f"{place}: {key}: --tuned names the strategy and the loss; remove one of the two")
+        if place := merge(own_layers)[1].get(keys):
+            raise UsageError(f"{place}: {'.'.join(keys)}: --tuned names the strategy and the loss; remove one of the "
+                             "two")
     return read_yaml(shipped.path("configs", f"{model}-{corpus}", "tuned"))
-
-
-def _without_group(strategy: Layer) -> Layer:
-    """The settings of a strategy: without `group`, its section in `embtrain list`."""
-    return replace(strategy, tree={key: value for key, value in strategy.tree.items() if key != "group"})
 
 
 def _drop_own_loss(strategy: Layer, loss: str | None) -> Layer:
