@@ -78,6 +78,7 @@ def _file_sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@functools.cache  # as `code_sha256`: git takes as long as a short run
 def commit() -> str | None:
     """Return the commit of the checkout, with `-dirty` if tracked files have changed since; None outside a checkout."""
     root = Path(embtrain.__file__).resolve().parents[1]
