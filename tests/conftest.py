@@ -15,6 +15,8 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
+from embtrain.common import machine
+
 # A shell that starts tests in the background makes them and their commands ignore Ctrl-C, nohup SIGHUP.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -106,12 +108,8 @@ def _no_charts_of_runs(request: pytest.FixtureRequest) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collect tests without garbage collection, which later leaves out the modules and tests that stay to the end."""
-    gc.disable()
-    try:
+    with machine.paused_collector():
         return (yield)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def pytest_unconfigure() -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_has_frozen = threading.Event()    # set: `paused_collector` has frozen objects of this process
+
 ROOT = Path("/")                   # parent of /proc/self and of the mounted groups; tests replace it
 NO_LIMIT = 1 << 60                 # bytes; version 1 writes the largest number of pages
 # Files of a control group: limit, usage, and the line of memory.stat with the file pages that can be freed.
@@ -194,6 +196,7 @@ def paused_collector() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+        _has_frozen.set()
         if was_enabled:
             gc.enable()
 
@@ -201,12 +204,13 @@ def paused_collector() -> Iterator[None]:
 @contextlib.contextmanager
 def unfrozen_at_end() -> Iterator[None]:
     """Unfreeze at the end what `paused_collector` froze inside; objects that were frozen before stay so."""
-    had_frozen = gc.get_freeze_count() > 0
+    had_frozen = _has_frozen.is_set() or gc.get_freeze_count() > 0   # the count visits every frozen object
     try:
         yield
     finally:
         if not had_frozen:
             gc.unfreeze()
+            _has_frozen.clear()
 
 
 def release_free_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import os
@@ -9,6 +10,7 @@ import platform
 import re
 import subprocess
 import sys
+import threading
 import weakref
 from pathlib import Path
 
@@ -175,7 +177,8 @@ class _Cycle:
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
-def test_imports_pause_the_collector_and_freeze_what_exists(is_enabled: bool) -> None:
+def test_imports_pause_the_collector_and_freeze_what_exists(is_enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_has_frozen", threading.Event())
     before, had_frozen = gc.isenabled(), gc.get_freeze_count() > 0   # the tests freeze what their collection creates
     try:
         gc.unfreeze()
@@ -196,9 +199,14 @@ def test_imports_pause_the_collector_and_freeze_what_exists(is_enabled: bool) ->
             gc.freeze()
 
 
-def test_objects_that_the_caller_froze_stay_frozen() -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_objects_that_the_caller_froze_stay_frozen(inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """inside: by `paused_collector`, or by its own program."""
+    monkeypatch.setattr(machine, "_has_frozen", threading.Event())
     gc.freeze()
     try:
+        with machine.paused_collector() if inside else contextlib.nullcontext():
+            pass
         with machine.unfrozen_at_end(), machine.paused_collector():
             pass
         assert gc.get_freeze_count() > 0
