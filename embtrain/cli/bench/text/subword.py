@@ -22,7 +22,7 @@ import numpy as np
 from embtrain.cli.bench.harness import words
 from embtrain.cli.bench.harness.base import Group, Timed, choose, digits, find_rival, run, timed
 from embtrain.cli.bench.text import skipgram
-from embtrain.common.errors import EmbtrainError
+from embtrain.common.errors import EmbtrainError, ResourceError
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.vectors.vectors import Vectors
@@ -84,10 +84,14 @@ def fasttext(file: Path, threads: int, benchmarks: Sequence[str], names: Sequenc
     import fasttext as library
 
     def train(epochs: int) -> Any:
-        return library.train_unsupervised(
-            str(file), model="skipgram", dim=DIM, ws=words.SHARED["text.window"], epoch=epochs, minCount=MIN_COUNT,
-            neg=K, loss="ns", minn=SUBWORD["min_n"], maxn=SUBWORD["max_n"], bucket=SUBWORD["buckets"],
-            t=words.SHARED["text.sample"], lr=words.SHARED["train.lr"], thread=threads, verbose=0)
+        try:
+            return library.train_unsupervised(
+                str(file), model="skipgram", dim=DIM, ws=words.SHARED["text.window"], epoch=epochs, minCount=MIN_COUNT,
+                neg=K, loss="ns", minn=SUBWORD["min_n"], maxn=SUBWORD["max_n"], bucket=SUBWORD["buckets"],
+                t=words.SHARED["text.sample"], lr=words.SHARED["train.lr"], thread=threads, verbose=0)
+        except RuntimeError as error:  # its loss can become NaN on a small text, in some runs
+            raise ResourceError(f"fastText: its training ended with {str(error).rstrip('.')}; repeat the command, give "
+                                "a longer text, or uninstall fastText to time the others") from error
 
     before, cpu_before, _ = timed(lambda: train(0))
     seconds, cpu, model = timed(lambda: train(1))

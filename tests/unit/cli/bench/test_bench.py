@@ -385,6 +385,15 @@ def test_conflicts_grow_with_the_threads(embtrain_bench: Bench, text: Path) -> N
     assert found["PAIR-t8"]["copied"] < found["PAIR-t8"]["output"]
 
 
+def test_a_failure_of_fasttext_gives_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train_unsupervised(*_: object, **__: object) -> None:
+        raise RuntimeError("Encountered NaN.")
+
+    monkeypatch.setitem(sys.modules, "fasttext", SimpleNamespace(train_unsupervised=train_unsupervised))
+    with pytest.raises(ResourceError, match=r"fastText: its training ended with Encountered NaN; repeat the command"):
+        subword.fasttext(tmp_path / "text.txt", 1, (), ())
+
+
 @needs_core
 def test_subword_against_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(subword.SUBWORD, "buckets", 100)
