@@ -31,6 +31,7 @@ from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.parallel.synthetic import GrammarConfig
 from embtrain.data.parallel.tokenize import Tokenizer, strip_marks, tokenize_line, tokenize_source
 from embtrain.data.storage.cache import cache_location, load_or_build_arrays, pack_lines, settings_key, unpack_lines
+from embtrain.data.storage.skipped import counted
 from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -161,13 +162,12 @@ def _split(parts: dict[str, list[Pair]], config: ParallelConfig, tokenizer: Toke
     order, n = np.random.default_rng(config.split_seed).permutation(len(size)), int(size.sum())
     for part, share in lacking:
         target_size = max(1, round(share * n))
-        free = order[
-            (part_of[order] == "train") & (size[order] <= target_size)
-        ]  # larger groups stay in train
+        free = order[(part_of[order] == "train") & (size[order] <= target_size)]  # larger groups stay in train
         part_of[free[size[free].cumsum() - size[free] < target_size]] = part
         if not (part_of == part).any() or not (part_of == "train").any():
-            raise DataError(f"translation.{part}: {n:,} target sentences, in {len(size):,} groups that share none, are "
-                            f"too few to hold out a share of {share}; set it to 0, or give a file of that part")
+            sentences, groups = counted(n, "target sentence", "target sentences"), counted(len(size), "group", "groups")
+            raise DataError(f"translation.{part}: a share of {share} cannot be held out of {sentences} in {groups}; "
+                            "set it to 0, or give a file of that part")
     for pair, group in zip(train, group_of.tolist(), strict=True):
         out[part_of[group]].append(pair)
     return out

@@ -226,12 +226,12 @@ def test_sentences_with_equal_words_are_one(tmp_path: Path) -> None:
 
 
 def test_pairs_that_are_all_joined_are_not_split(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"5 target sentences, in 1 groups that share none.* give a file of that"):
+    with pytest.raises(DataError, match=r"cannot be held out of 5 target sentences in 1 group; .* give a file of that"):
         load(written(tmp_path, pairs(60)), ParallelLayout(None, None, ("source", "target")))
 
 
 def test_too_few_pairs_are_not_split(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"translation\.valid: 1 target sentences, in 1 groups .*, are too few"):
+    with pytest.raises(DataError, match=r"translation\.valid: a share .* held out of 1 target sentence in 1 group;"):
         load(written(tmp_path, {"a.tsv": "a\tb\n" * 5}), ParallelLayout(None, None, ("source", "target")))
 
 
