@@ -31,11 +31,17 @@ def remove_words(wv: KeyedVectors, tables: Iterable[str]) -> None:
         setattr(wv, name, np.zeros((0, wv.vector_size), np.float32))
 
 
-def with_rows(table: np.ndarray, n_rows: int, dim: int) -> np.ndarray:
-    """Return a table (n_rows, dim): the first rows of `table`, and zeros for those that it lacks."""
+def with_rows(table: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return an array of n_rows rows: the first rows of `table`, and zeros for those that it lacks."""
     if len(table) == n_rows:
         return table
-    return np.vstack([table[:n_rows], np.zeros((max(0, n_rows - len(table)), dim), np.float32)])
+    table = np.asarray(table)
+    return np.concatenate([table[:n_rows], np.zeros((max(0, n_rows - len(table)), *table.shape[1:]), table.dtype)])
+
+
+def resize_attributes(wv: KeyedVectors) -> None:
+    """Give each attribute of words a row for each word: gensim's code resizes arrays of one axis only."""
+    wv.expandos = {name: with_rows(values, len(wv)) for name, values in wv.expandos.items()}
 
 
 def word_counts(wv: KeyedVectors) -> np.ndarray:
@@ -64,22 +70,15 @@ def word_counts(wv: KeyedVectors) -> np.ndarray:
     return counts
 
 
-def word_attributes(wv: KeyedVectors, can_grow: bool) -> dict[str, np.ndarray]:
+def word_attributes(wv: KeyedVectors) -> dict[str, np.ndarray]:
     """Return copies of the attributes of words as arrays, counts as int64: gensim's code resizes nothing else.
 
-    can_grow: if the vocabulary is updated. Raises the errors of word_counts, ArgumentTypeError for another attribute
-    that is not an array, and ArgumentError for one of several axes that must be resized.
+    Raises the errors of word_counts, and ArgumentTypeError for another attribute that is not an array.
     """
     for name, values in wv.expandos.items():
-        label = f"wv.expandos[{name!r:.60}]"
-        if name == "count":
-            continue
-        if not (isinstance(values, np.ndarray) and values.ndim):
-            raise ArgumentTypeError(f"{label}: should be an array with an entry for each word, got a "
+        if name != "count" and not (isinstance(values, np.ndarray) and values.ndim):
+            raise ArgumentTypeError(f"wv.expandos[{name!r:.60}]: should be an array with an entry for each word, got a "
                                     f"{type(values).__name__}")
-        if values.ndim > 1 and (can_grow or len(values) != len(wv)):  # gensim's code resizes one axis
-            shape = (len(wv),) if can_grow else (len(wv), *values.shape[1:])
-            raise ArgumentError(f"{label}: shape {values.shape}: should be {shape}, an entry for each word")
     return {name: word_counts(wv) if name == "count" else values.copy() for name, values in wv.expandos.items()}
 
 
@@ -97,7 +96,8 @@ def with_copied_words(other_model: object) -> GensimWord2Vec:
     copied = copy.copy(other_model)
     copied.wv = wv = copy.copy(other_model.wv)
     wv.index_to_key, wv.key_to_index = list(wv.index_to_key), dict(wv.key_to_index)
-    wv.expandos = word_attributes(wv, can_grow=False)
+    wv.expandos = word_attributes(wv)
+    resize_attributes(wv)
     return copied
 
 

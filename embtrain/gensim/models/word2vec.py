@@ -129,7 +129,7 @@ class Word2Vec(GensimWord2Vec):
                       min_count: Any = None, sample: Any = None, dry_run: bool = False) -> dict[str, int]:
         """Choose the words; a vocabulary that is not an update starts with new tables. Returns gensim's report."""
         if update and not dry_run:
-            self.wv.expandos = vectors.word_attributes(self.wv, can_grow=True)
+            self.wv.expandos = vectors.word_attributes(self.wv)
         elif not dry_run:
             vectors.remove_words(self.wv, self._tables())
         with checked_raw_vocab(self, trim_rule, update, dry_run or keep_raw_vocab) as rule:
@@ -253,14 +253,14 @@ class Word2Vec(GensimWord2Vec):
         super().init_weights()
         self._learned = None
 
-    def prepare_weights(self, update: bool = False) -> None:
-        """Initialize the tables, or with `update` the rows that words lack. The source starts again."""
-        if update and not hasattr(self, "syn1neg"):  # after build_vocab with negative=0
+    def update_weights(self) -> None:
+        """Initialize the rows that words lack in tables and attributes. The source starts again."""
+        vectors.resize_attributes(self.wv)
+        if not hasattr(self, "syn1neg"):  # after build_vocab with negative=0
             self.syn1neg: Any = np.zeros((0, self.vector_size), np.float32)
-        n_rows = len(self.syn1neg) if update else 0
-        super().prepare_weights(update)
-        if update:  # it grows with `wv.vectors`, which wv.add_vectors can have changed
-            self.syn1neg = vectors.with_rows(self.syn1neg, max(n_rows, len(self.wv)), self.vector_size)
+        n_rows = len(self.syn1neg)
+        super().update_weights()  # adds as many rows as to `wv.vectors`, which wv.add_vectors can have changed
+        self.syn1neg = vectors.with_rows(self.syn1neg, max(n_rows, len(self.wv)))
         self._learned = None
 
     # -- files ----------------------------------------------------------------------------------------------------

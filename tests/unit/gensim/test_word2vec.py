@@ -446,26 +446,39 @@ def test_counts_that_cannot_be_copied_are_one_error_in_all_methods(make: Callabl
 
 
 @looped("kind", [Word2Vec, FastText])
-def test_attributes_of_several_numbers_for_each_word_are_refused_by_updates(kind: Any) -> None:
-    """gensim's code resizes arrays of one axis, and raises ValueError for others."""
-    (model := kind(**SMALL)).build_vocab(topics())
-    for n_rows, shape in ((24, r"\(24, 3\)"), (30, r"\(30, 3\)")):
-        model.wv.expandos["tag"] = tag = np.zeros((n_rows, 3))
-        for call in (lambda: model.build_vocab([["new"]], update=True),
-                     lambda: model.build_vocab_from_freq({"new": 1}, update=True)):
-            with pytest.raises(ArgumentError, match=rf"^wv\.expandos\['tag'\]: shape {shape}: should be \(24,\), an "
-                                                    "entry for each word$"):
-                call()
-            assert len(model.wv) == 24 and np.array_equal(model.wv.expandos["tag"], tag)
-    with pytest.raises(ArgumentError, match=r"^wv\.expandos\['tag'\]: shape \(30, 3\): should be \(24, 3\), an entry "):
-        Word2Vec(**SMALL).reset_from(model)
-    model.wv.expandos["tag"] = np.arange(72).reshape(24, 3)
-    (other := Word2Vec(**SMALL)).reset_from(model)
-    assert np.array_equal(other.wv.expandos["tag"], model.wv.expandos["tag"])
-    model.wv.expandos["tag"] = np.arange(30)                              # one axis: resized
-    other.reset_from(model)
-    model.build_vocab([["new"]], update=True)
-    assert other.wv.expandos["tag"].tolist() == [*range(24)] and model.wv.expandos["tag"].tolist() == [*range(25)]
+@looped("row", [(), (3,), (3, 2)])
+@looped("n_rows", [20, 24, 30])
+def test_attributes_of_words_of_any_number_of_axes_are_resized(kind: Any, row: tuple[int, ...], n_rows: int) -> None:
+    """gensim's code raises ValueError for several axes, unless the number of rows is that of the words."""
+    (model := kind(**SMALL, **({"bucket": 20} if kind is FastText else {}))).build_vocab(topics())
+    given = np.arange(1, n_rows * np.prod(row, dtype=int) + 1).reshape(n_rows, *row)
+
+    def drop_new(word: str, *_: int) -> int:
+        return utils.RULE_DISCARD if word == "new" else utils.RULE_DEFAULT
+
+    for n_words, update in (
+            (24, lambda: model.build_vocab([["a0", "b0"]], update=True)),
+            (24, lambda: model.build_vocab_from_freq({"a0": 3}, update=True)),
+            (24, lambda: model.build_vocab([["a0", "new"]], update=True, trim_rule=drop_new)),
+            (25, lambda: model.build_vocab([["a0", "new"]], update=True)),
+            (26, lambda: model.build_vocab_from_freq({"newer": 3}, update=True))):
+        model.wv.expandos["tag"] = tag = given.copy()
+        with pytest.raises(SentencesError):
+            model.build_vocab([["newest"], 3], update=True)
+        assert np.array_equal(model.wv.expandos["tag"], given)
+        update()
+        (other := Word2Vec(**SMALL)).reset_from(model)
+        for expandos in (model.wv.expandos, other.wv.expandos):
+            assert len(model.wv) == n_words and np.array_equal(expandos["tag"], resized(given, n_words))
+            assert expandos["tag"].dtype == given.dtype and np.array_equal(tag, given)
+        model.wv.expandos["tag"] = tag
+        other.reset_from(model)
+        assert np.array_equal(other.wv.expandos["tag"], resized(given, n_words)) and np.array_equal(tag, given)
+
+
+def resized(array: np.ndarray, n_rows: int) -> np.ndarray:
+    """The first rows of an array, and zeros for those that it lacks."""
+    return np.concatenate([array, np.zeros((max(0, n_rows - len(array)), *array.shape[1:]), array.dtype)])[:n_rows]
 
 
 def test_a_model_and_the_one_it_was_reset_from_share_no_words(tmp_path: Path) -> None:
