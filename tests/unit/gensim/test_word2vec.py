@@ -593,22 +593,45 @@ def test_raw_counts_of_any_type_are_those_of_whole_numbers(given: Any) -> None:
 
 def test_counts_whose_sum_is_too_large_leave_the_model_as_it_was() -> None:
     model = Word2Vec(vector_size=8, min_count=1, sg=1)
-    with pytest.raises(ArgumentError, match=r"^word_freq: the counts of the vocabulary add up to 9,223"):
+    with pytest.raises(ArgumentError, match=r"^word_freq: the counts of the vocabulary add up to more than 9,223"):
         model.build_vocab_from_freq({"a": 2**62, "b": 2**62, "c": 2})
     assert not len(model.wv)
     model.build_vocab_from_freq({"a": 2**62, "b": 3})
-    with pytest.raises(ArgumentError, match=r"^word_freq: the counts of the vocabulary add up to"):
+    with pytest.raises(ArgumentError, match=r"^word_freq: the counts of the vocabulary add up to more than"):
         model.build_vocab_from_freq({"a": 2**62}, update=True)
     for is_update, counts in ((False, {"a": 2**62, "b": 2**62}), (False, {"a": 2.0**62, "b": 2.0**62}),
                               (True, {"a": 2**62}), (True, {"c": np.float64(2**62)})):
         model.raw_vocab = counts
         for is_dry in (False, True):
-            with pytest.raises(ArgumentError, match=r"^raw_vocab: the counts of the vocabulary add up to 9,223"):
+            with pytest.raises(ArgumentError, match=r"^raw_vocab: the counts of the vocabulary add up to more"):
                 model.prepare_vocab(is_update, dry_run=is_dry)
             assert model.raw_vocab is counts and model.wv.expandos["count"].tolist() == [2**62, 3]
     model.wv.expandos["count"][:] = 2**62
     with pytest.raises(ArgumentError, match=r'^wv\.expandos\["count"\]: the counts add up to more than'):
         model.train([["a", "b"]] * 9, total_examples=9, epochs=1)
+
+
+@looped("is_update", [False, True])
+@looped("is_dry", [False, True])
+def test_counts_of_words_that_are_dropped_are_not_in_the_sum(is_update: bool, is_dry: bool) -> None:
+    """As in gensim. An update counts a word of the vocabulary even if `trim_rule` or min_count drops it."""
+    def drop_b(word: str, *_: int) -> int:
+        return utils.RULE_DISCARD if word == "b" else utils.RULE_KEEP
+
+    for kind in (gensim.models.Word2Vec, Word2Vec):
+        (model := kind(vector_size=8, min_count=1)).build_vocab_from_freq({"a": 2**61, "d": 3})
+        model.raw_vocab = {"a": 2**62, "b": 2**62, "c": 5}
+        report = model.prepare_vocab(is_update, trim_rule=drop_b, dry_run=is_dry)
+        assert report["retain_total"] == 2**62 + 5 and report["drop_unique"] == 1
+        counts = [2**61, 3] if is_dry else [2**61 + 2**62, 3, 5] if is_update else [2**62, 5]
+        assert model.wv.expandos["count"].tolist() == counts
+        model.build_vocab_from_freq({"x": 2**62, "b": 2**62, "y": 1}, trim_rule=drop_b)
+        assert model.wv.expandos["count"].tolist() == [2**62, 1]
+    model.build_vocab_from_freq({"b": 2**62})
+    model.raw_vocab = {"b": 2**62}
+    with pytest.raises(ArgumentError, match=r"^raw_vocab: the counts of the vocabulary add up to more than"):
+        model.prepare_vocab(True, trim_rule=drop_b, dry_run=is_dry)
+    assert model.wv.expandos["count"].tolist() == [2**62]
 
 
 @looped("frequencies, more", [
