@@ -31,6 +31,8 @@ def with_checked_counts(method: Callable[..., None]) -> Callable[..., None]:
         counts = _whole_counts("word_freq", word_freq)
         rule = _checked_rule("word_freq", trim_rule, self.wv if update else None)
         method(self, counts, keep_raw_vocab, corpus_count, rule, update)
+        if keep_raw_vocab:
+            self.raw_vocab = word_freq
 
     return counting
 

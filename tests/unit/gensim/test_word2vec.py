@@ -653,6 +653,24 @@ def test_a_vocabulary_of_frequencies_is_that_of_gensim(frequencies: dict[str, in
         assert {name: values.tolist() for name, values in model.wv.expandos.items()
                 } == {name: values.tolist() for name, values in theirs.wv.expandos.items()}
         assert model.raw_vocab == theirs.raw_vocab == frequencies
+    assert ours.raw_vocab is theirs.raw_vocab is frequencies
+
+
+@looped("kind", [gensim.models.Word2Vec, Word2Vec])
+def test_kept_frequencies_are_the_object_of_the_user_and_never_change(kind: Any) -> None:
+    frequencies = {"a": 9, "b": 1, "c": 2}
+    model = kind(vector_size=8, min_count=2)
+    for is_update in (False, True):
+        model.build_vocab_from_freq(frequencies, keep_raw_vocab=True, update=is_update)
+        assert model.raw_vocab is frequencies
+    for is_kept in (True, False):
+        model.prepare_vocab(keep_raw_vocab=is_kept)
+        assert model.raw_vocab is frequencies or not is_kept
+        assert not model.raw_vocab or is_kept
+    model.build_vocab_from_freq(frequencies, keep_raw_vocab=True)
+    model.build_vocab([["a", "d"] * 2], update=True)
+    model.build_vocab_from_freq(frequencies)
+    assert not model.raw_vocab and frequencies == {"a": 9, "b": 1, "c": 2}
 
 
 @looped("kind", [Word2Vec, FastText])
