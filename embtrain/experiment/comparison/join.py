@@ -145,8 +145,9 @@ def _labels(settings_by_run: dict[Path, Settings]) -> dict[Path, str]:
 
 def _changed_loss(settings: Settings) -> str | None:
     """The loss of a run if its strategy names another one; a strategy that no longer exists names none."""
+    sets = [f"negatives.source={settings.negatives.source}"]  # the file of a strategy may lack it
     try:
-        strategy_loss = run_settings.resolve(settings.strategy, settings.model.name).loss.name
+        strategy_loss = run_settings.resolve(settings.strategy, settings.model.name, sets=sets).loss.name
     except UsageError:
         return None
     return None if settings.loss.name == strategy_loss else settings.loss.name

@@ -826,6 +826,25 @@ def test_labels_contain_every_other_difference_between_runs(finished: Comparison
     assert list(join._labels(settings_of_runs).values()) == ["sgns (model.dim=7)", "sgns (model.dim=6)", "nce"]
 
 
+@pytest.mark.parametrize(("content", "source"), [
+    ("loss: {name: nce}\nnegatives: {k: 4}", "uniform"),
+    ("loss: {name: nce}\nnegatives: {k: 4, clusters: 9}", "cluster"),
+    ("loss: {name: nce}\nnegatives: {source: uniform, k: 4}", "cluster")])
+def test_the_label_of_a_joined_run_with_another_loss_is_that_of_compare(tmp_path: Path, content: str, source: str
+                                                                        ) -> None:
+    """A strategy file needs no source if --set names one."""
+    (path := tmp_path / "mine.yaml").write_text(content)
+    sets = [f"negatives.source={source}"]
+    labels = [label for label, _ in compare.read_grid({
+        "strategies": ["sgns", str(path)], "losses": ["sampled_softmax"], "sets": sets}).kinds()]
+    settings_by_run = {Path(str(loss)): experiment.resolve(str(path), loss=loss, sets=sets)
+                       for loss in ("sampled_softmax", "nce", None)}
+    assert labels[1] == "mine+sampled_softmax"
+    assert list(join._labels(settings_by_run).values()) == [labels[1], "mine", "mine"]
+    path.unlink()
+    assert join._changed_loss(settings_by_run[Path("nce")]) is None
+
+
 def test_runs_that_cannot_be_joined_are_refused(finished: Comparison, tmp_path: Path) -> None:
     inside, other, copy = finished.folder / "cells", tmp_path / "other", tmp_path / "copy"
     with pytest.raises(UsageError, match="all are sgns"):
