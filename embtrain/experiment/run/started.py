@@ -169,8 +169,6 @@ def settings_to_resume(folder: Path) -> Settings:
     try:
         tasks.find(settings).check(settings)
     except UsageError as error:
-        if error.args[0].startswith("corpus:"):                # with advice for a run that does not exist yet
-            require_corpus(settings)
         raise UsageError(*(f"{_place(folder, line.partition(':')[0])}: {line}" for line in error.args)) from error
     require_corpus(settings)
     return settings

@@ -189,7 +189,10 @@ def test_a_name_with_the_ending_of_a_half_is_no_half(place: Path) -> None:
 @pytest.mark.parametrize("key", ["benchmarks", "during_training"])
 @pytest.mark.parametrize("has_trained", [True, False])
 def test_a_run_whose_benchmark_is_gone_is_not_resumed(place: Path, key: str, has_trained: bool) -> None:
-    """The error of a trained run named neither the key nor the file of the settings, and followed the corpus."""
+    """The error of a trained run named neither the key nor the file of the settings.
+
+    The corpus is gone too: the settings are checked before it.
+    """
     run = embtrain.fit("sgns", corpus="text.txt", out="run", threads=1, sets={
         **SETS, "train.evaluate_every": 1, "evaluate.benchmarks": [], f"evaluate.{key}": ["gold.tsv"]})
     if not has_trained:
