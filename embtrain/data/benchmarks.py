@@ -48,7 +48,8 @@ def find_benchmark(name: str) -> Benchmark:
     if not os.path.isabs(name):            # settings have absolute paths
         return Benchmark(load_recipe("evals", name))
     if not path.is_file():
-        raise UsageError(f"{name}: is a folder; give a file in it" if path.is_dir() else f"{name}: does not exist")
+        raise UsageError(f"{name}: " + ("is a folder; give a file in it" if path.is_dir() else
+                                        "does not exist; restore it, or give another file"))
     status = path.stat()
     return _read_own(path, (status.st_mtime_ns, status.st_size))
 

@@ -106,7 +106,7 @@ def test_any_name_of_a_file_and_a_lost_file_are_possible(place: Path, monkeypatc
     for path in odd:
         path.unlink()
     rejudge(place / "both")                            # the values are stored
-    with pytest.raises(UsageError, match=r"a: \[b\], c #1\.tsv: does not exist"):
+    with pytest.raises(UsageError, match=r"a: \[b\], c #1\.tsv: does not exist; restore it, or give another"):
         embtrain.compare(out="both", seeds=3, threads=1)
 
 
@@ -131,7 +131,7 @@ def test_a_change_during_training_is_reported(place: Path, caplog: pytest.LogCap
 @pytest.mark.parametrize(("benchmarks", "expected"), [
     (["missing.tsv"], "--benchmarks: no benchmark named 'missing.tsv'; embtrain list names all 22; and there is no "
                       "file of this name"),
-    (["./missing.tsv"], "missing.tsv: does not exist"),
+    (["./missing.tsv"], "missing.tsv: does not exist; restore it, or give another file"),
     (["folder"], "folder: is a folder; give a file in it"),
     (["gold.tsv", "folder/gold.tsv"], r"gold.tsv: has the name of .*gold.tsv in scores; rename the file"),
     (["test"], "has the name of the rows test in scores; rename the file"),
@@ -200,5 +200,6 @@ def test_a_run_whose_benchmark_is_gone_is_not_resumed(place: Path, key: str, has
         (run.folder / "metrics.jsonl").unlink()
     Path("gold.tsv").unlink()
     Path("text.txt").unlink()
-    with pytest.raises(UsageError, match=rf"^run/config\.yaml:\d+:3: evaluate\.{key}: /.*gold\.tsv: does not exist"):
+    with pytest.raises(UsageError, match=rf"^run/config\.yaml:\d+:3: evaluate\.{key}: /.*gold\.tsv: does not exist; "
+                                         "restore it, or give another file$"):
         run.resume()
