@@ -50,9 +50,10 @@ def export(path: options.Vectors,
     options.configure_output(quiet)
     (reading,) = options.read_options(limit, encoding) or (BY_OPTIONS,)
     kept = experiment.export(path, format, resolve_output_link(out), reading, dtype, index)
-    options.emit({"file": str(out), "note": kept or ""}, as_json, lambda: plain(str(out)))
-    if kept is not None and not as_json:
-        note(f"{out}: {kept}")
+    lost = "" if kept is None else str(kept)
+    options.emit({"file": str(out), "note": lost}, as_json, lambda: plain(str(out)))
+    if lost and not as_json:
+        note(f"{out}: {lost}")
 
 
 def align(first: Annotated[Path, typer.Argument(
