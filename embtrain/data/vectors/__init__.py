@@ -9,6 +9,7 @@
     pooling.py   sums of table rows in a fixed order
     folders.py   export folders: Hugging Face, Embedding Projector, PyKEEN
     search_index.py  indexes for nearest-neighbour search: faiss, usearch
+    replaced_files.py  replaces the files of an export folder together
     subword_table.py  rows of words and character n-grams, which give a vector to any word
     open.py      `ReadOptions`; unpacks files and rejects other file types
 """

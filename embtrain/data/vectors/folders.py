@@ -32,6 +32,7 @@ from embtrain.data.storage import checksummed
 from embtrain.data.vectors import subword_table, vectors as files_of_vectors
 from embtrain.data.vectors.files import MAX_WORD, check_memory, decode_word
 from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, open_unpacked
+from embtrain.data.vectors.replaced_files import replace_files
 from embtrain.data.vectors.tensors import FLOATS, read_float_tensor
 from embtrain.data.vectors.vectors import Vectors
 
@@ -44,22 +45,21 @@ TABLE, RELATION_TABLE = "embedding.weight", "relation.weight"
 def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
                 front: Mapping[str, Any], card: str) -> None:
     """Write a Hugging Face folder. front: YAML of the card; card: its Markdown. config.json also receives the sizes."""
-    write_lines(folder / VOCABULARY, vectors.words)
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
-    if relations is not None:
-        write_lines(folder / RELATIONS, relations.words)
-        arrays[RELATION_TABLE] = relations.table
-        sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
-    with write_atomically(folder / MODEL) as file:
-        file.writelines(checksummed.file_chunks(arrays))
-    if vectors.subwords is not None:
-        vectors.subwords.save(folder / subword_table.FILE)
-    else:
-        (folder / subword_table.FILE).unlink(missing_ok=True)  # of an earlier export
-    write_json(folder / CONFIG, {**config, **sizes})
     head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
-    write_text(folder / CARD, f"---\n{plain_lines(head)}---\n\n{card}")
+    with replace_files(folder, [subword_table.FILE]) as folder:
+        write_lines(folder / VOCABULARY, vectors.words)
+        if relations is not None:
+            write_lines(folder / RELATIONS, relations.words)
+            arrays[RELATION_TABLE] = relations.table
+            sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
+        with write_atomically(folder / MODEL) as file:
+            file.writelines(checksummed.file_chunks(arrays))
+        if vectors.subwords is not None:
+            vectors.subwords.save(folder / subword_table.FILE)
+        write_json(folder / CONFIG, {**config, **sizes})
+        write_text(folder / CARD, f"---\n{plain_lines(head)}---\n\n{card}")
 
 
 def is_huggingface(folder: Path) -> bool:
@@ -154,16 +154,17 @@ def write_projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | 
     """Write files for the Embedding Projector. counts: frequency of each name, written as a second column; None:
     unknown."""
     line = b"\t".join([b"%.9g"] * vectors.dim) + b"\n"
-    with write_atomically(folder / "vectors.tsv") as file:
-        for row in vectors.table:
-            file.write(line % tuple(row.tolist()))
-    if counts is None:
-        write_lines(folder / "metadata.tsv", vectors.words, tabs=False)
-        return
-    _check_fields(folder / "metadata.tsv", vectors.words, tabs=False)
-    write_lines(
-        folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)]
-    )
+    with replace_files(folder) as folder:
+        with write_atomically(folder / "vectors.tsv") as file:
+            for row in vectors.table:
+                file.write(line % tuple(row.tolist()))
+        if counts is None:
+            write_lines(folder / "metadata.tsv", vectors.words, tabs=False)
+            return
+        _check_fields(folder / "metadata.tsv", vectors.words, tabs=False)
+        write_lines(
+            folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)]
+        )
 
 
 def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, relations: Vectors, n_relations: int
@@ -177,16 +178,17 @@ def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vector
         if word.startswith('"'):             # pandas, which PyKEEN uses, would start a quoted field
             raise DataError(f"{folder}: {json.dumps(word)[:60]}: begins with a quotation mark, which PyKEEN reads as "
                             "the beginning of a quoted field; this layout cannot represent it")
-    for name, vectors in (("entity", entities), ("relation", relations)):
-        _check_fields(folder / f"{name}_to_id.tsv", vectors.words, tabs=False)
-        write_lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(vectors.words)])
-        with write_atomically(folder / f"{name}.npy") as file:
-            np.lib.format.write_array(file, vectors.table, allow_pickle=False)
     names, relation_names = entities.words, relations.words[:n_relations]
-    for part, ids in parts.items():
-        write_lines(
-            folder / f"{part}.tsv", [f"{names[h]}\t{relation_names[r]}\t{names[t]}" for h, r, t in ids.tolist()]
-        )
+    with replace_files(folder) as folder:
+        for name, vectors in (("entity", entities), ("relation", relations)):
+            _check_fields(folder / f"{name}_to_id.tsv", vectors.words, tabs=False)
+            write_lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(vectors.words)])
+            with write_atomically(folder / f"{name}.npy") as file:
+                np.lib.format.write_array(file, vectors.table, allow_pickle=False)
+        for part, ids in parts.items():
+            write_lines(
+                folder / f"{part}.tsv", [f"{names[h]}\t{relation_names[r]}\t{names[t]}" for h, r, t in ids.tolist()]
+            )
 
 
 def write_lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:

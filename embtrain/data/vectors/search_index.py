@@ -25,6 +25,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.files import write_atomically, write_json
 from embtrain.common.progress import Progress
 from embtrain.data.vectors.folders import write_lines
+from embtrain.data.vectors.replaced_files import replace_files
 from embtrain.data.vectors.vectors import Vectors
 
 Format = Literal["faiss", "usearch"]
@@ -70,17 +71,18 @@ def write(folder: Path, vectors: Vectors, format: Format, dtype: Dtype, kind: Ki
                          "it at auto")
     if kind == "auto":
         kind = "hnsw" if format == "usearch" or len(vectors) > MAX_FLAT else "flat"
-    write_lines(folder / WORDS, vectors.words)
-    path = folder / f"index.{format}"
     build, load = (_faiss_bytes, _load_faiss) if format == "faiss" else (_usearch_bytes, _load_usearch)
-    with write_atomically(path) as file:
-        file.write(build(vectors.unit, dtype, kind))
-    kept = measure(vectors, load(path))
     package = {"faiss": "faiss-cpu"}.get(format, format)
-    write_json(folder / METADATA, {
-        "library": f"{package} {version(package)}", "index": kind, "dtype": dtype, "metric": "cosine",
-        "words": len(vectors), "dim": vectors.dim, "kept_neighbours": asdict(kept),
-        "embtrain_version": embtrain.__version__})
+    with replace_files(folder) as folder:
+        write_lines(folder / WORDS, vectors.words)
+        path = folder / f"index.{format}"
+        with write_atomically(path) as file:
+            file.write(build(vectors.unit, dtype, kind))
+        kept = measure(vectors, load(path))
+        write_json(folder / METADATA, {
+            "library": f"{package} {version(package)}", "index": kind, "dtype": dtype, "metric": "cosine",
+            "words": len(vectors), "dim": vectors.dim, "kept_neighbours": asdict(kept),
+            "embtrain_version": embtrain.__version__})
     return kept
 
 

@@ -22,6 +22,7 @@ import embtrain
 from embtrain.common import shipped
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import TEMPORARY_SUFFIX
 from embtrain.common.output_paths import check_output_file, check_output_folder
 from embtrain.common.terminal import format_count
 from embtrain.data.catalogue.recipes import load_recipe
@@ -119,7 +120,8 @@ def _check_options(format: str, dtype: str, index: str) -> None:
 
 def _check_folder(out: Path, format: str) -> None:
     """Raise UsageError or ResourceError if a folder format cannot be written to `out`."""
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_earlier_export(out, format)):
+    is_used = out.is_dir() and any(not path.name.endswith(TEMPORARY_SUFFIX) for path in out.iterdir())
+    if out.is_file() or (is_used and not _is_earlier_export(out, format)):
         raise UsageError(f"--out: {out}: {format} writes a folder; choose one that does not exist, is empty, or "
                          "contains an earlier export in this format")
     check_output_folder(out)

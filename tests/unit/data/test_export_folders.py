@@ -1,0 +1,130 @@
+"""Exports of several files: after a failure, a folder has the files of the earlier export, or is not there."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.files import TEMPORARY_SUFFIX
+from embtrain.data.vectors import folders, search_index
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.experiment.inspect import export
+
+RELATIONS = Vectors(["r"], np.ones((1, 3)))
+Write = Callable[[Path, Vectors], Any]
+WRITERS: dict[str, Write] = {
+    "huggingface": lambda out, table: folders.write_huggingface(out, table, RELATIONS, {}, {}, table.words[0]),
+    "projector": lambda out, table: folders.write_projector(out, table, {}),
+    "pykeen": lambda out, table: folders.write_pykeen(
+        out, {part: np.array([[0, 0, 1]]) for part in ("train", "valid", "test")}, table, RELATIONS, 1),
+    **{format: partial(lambda format, out, table: search_index.write(out, table, format, "float32", "auto"), format)
+       for format in search_index.FORMATS}}
+formats = pytest.mark.parametrize("format", WRITERS)
+
+
+def table(first: str) -> Vectors:
+    words = [first, "b", "c", "d"]
+    return Vectors(words, np.random.default_rng(ord(first)).normal(size=(4, 3)))
+
+
+def writer(format: str) -> Write:
+    if format in search_index.FORMATS and importlib.util.find_spec(format) is None:
+        pytest.skip(f"index: {format} is not installed; pip install 'embtrain[{format}]'")
+    return WRITERS[format]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class FullDisk:
+    """Fails from the n-th synchronization on; each file is synchronized after it is written, then its folder."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, n: int):
+        self.n_calls, self.n, self.real = 0, n, os.fsync
+        monkeypatch.setattr(os, "fsync", self)
+
+    def __call__(self, handle: int) -> None:
+        self.n_calls += 1
+        if self.n_calls > self.n:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.real(handle)
+
+
+@formats
+def test_a_failed_export_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    write = writer(format)
+    write(tmp_path / "out", table("a"))
+    before, n_files = contents(tmp_path / "out"), len(contents(tmp_path / "out"))
+    for n in range(2 * n_files):
+        with monkeypatch.context() as patch, pytest.raises(ResourceError) as caught:
+            FullDisk(patch, n)
+            write(tmp_path / "out", table("z"))
+        assert contents(tmp_path / "out") == before, n
+        named = Path(str(caught.value).partition(": ")[0])
+        assert named.parent == tmp_path / "out" and named.name in before
+        with monkeypatch.context() as patch, pytest.raises(ResourceError):
+            FullDisk(patch, n)
+            write(tmp_path / "new", table("z"))
+        assert not (tmp_path / "new").exists()
+    write(tmp_path / "out", table("z"))
+    after = contents(tmp_path / "out")
+    assert after.keys() == before.keys() and after != before
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o666 & ~umask()}
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@formats
+def test_a_name_that_cannot_be_written_changes_nothing(tmp_path: Path, format: str) -> None:
+    write = writer(format)
+    write(tmp_path / "out", table("a"))
+    before = contents(tmp_path / "out")
+    with pytest.raises(DataError) as caught:
+        write(tmp_path / "out", Vectors(["z", "y", "x", "a\nb"], np.ones((4, 3))))
+    assert contents(tmp_path / "out") == before
+    assert Path(str(caught.value).partition(": ")[0]).parent == tmp_path / "out"
+
+
+@formats
+def test_something_else_in_place_of_a_file_is_refused_before_the_first_is_replaced(tmp_path: Path, format: str
+                                                                                   ) -> None:
+    write = writer(format)
+    write(tmp_path, table("a"))
+    for name in contents(tmp_path):
+        (tmp_path / name).unlink()
+        before = contents(tmp_path)
+        (tmp_path / name).mkdir()
+        with pytest.raises(UsageError, match=rf"{name}: is not a file, and an export needs a file there; move it"):
+            write(tmp_path, table("z"))
+        (tmp_path / name).rmdir()
+        assert contents(tmp_path) == before
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(UsageError, match=rf"{name}: is a device, a pipe"):
+            write(tmp_path, table("z"))
+        (tmp_path / name).unlink()
+        assert contents(tmp_path) == before
+        write(tmp_path, table("a"))
+
+
+def test_files_of_a_killed_export_do_not_refuse_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = search_index.KeptNeighbours(1.0, 3, 4)
+    monkeypatch.setattr(search_index, "write", lambda *_: kept)
+    (tmp_path / f".x{TEMPORARY_SUFFIX}").mkdir()
+    assert export.export_vectors(table("a"), "faiss", tmp_path) == kept
+    (tmp_path / "x").write_text("of another program")
+    with pytest.raises(UsageError, match="faiss writes a folder"):
+        export.export_vectors(table("a"), "faiss", tmp_path)
