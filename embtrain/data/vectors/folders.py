@@ -48,7 +48,7 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
     head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
-    with replace_files(folder, [subword_table.FILE]) as folder:
+    with replace_files(folder, [RELATIONS, subword_table.FILE]) as folder:
         write_lines(folder / VOCABULARY, vectors.words)
         if relations is not None:
             write_lines(folder / RELATIONS, relations.words)

@@ -82,6 +82,13 @@ def test_a_failed_export_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pyt
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o666 & ~umask()}
 
 
+def test_optional_files_of_an_earlier_export_are_deleted(tmp_path: Path) -> None:
+    folders.write_huggingface(tmp_path, table("a"), RELATIONS, {}, {}, "card")
+    (tmp_path / "notes.txt").write_text("of the user")
+    folders.write_huggingface(tmp_path, table("a"), None, {}, {}, "card")
+    assert contents(tmp_path).keys() == {"README.md", "config.json", "model.safetensors", "vocab.txt", "notes.txt"}
+
+
 def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
