@@ -76,6 +76,11 @@ class ModelDetails(NamedTuple):
     output: np.ndarray | None = None                    # (V, D) float32; None: written as zeros
     settings: FastTextSettings = FastTextSettings(dim=1)  # of training; make_model sets sizes and n-grams
 
+    def first(self, n: int | None) -> ModelDetails:
+        """Return the details of the first n words; None: of all."""
+        counts, output, settings = self
+        return ModelDetails(None if counts is None else counts[:n], None if output is None else output[:n], settings)
+
 
 def make_model(path: Path, words: list[str], table: np.ndarray, subwords: SubwordTable | None,
                details: ModelDetails) -> FastTextModel:

@@ -226,13 +226,14 @@ def export(what: AnyPath, format: str, out: AnyPath, reading: ReadOptions = BY_O
            index: str = "auto") -> KeptNeighbours | None:
     """Write the vectors of a run, or of a vector file, for other programs (embtrain.experiment.inspect.export).
 
-    what: a path, or a Run. reading: how a file of vectors is read. UsageError for a format that needs a run if the
-    vectors are not those of one, or to replace a file of a run or one that is read.
+    what: a path, or a Run. reading: of a file; the limit also of a run's vectors. UsageError for a format that needs a
+    run if the vectors are not those of one, or to replace a file of a run or one that is read.
     """
     what, out = Path(what), Path(out)
     check_replaced_file(out, inputs=[what])
-    if is_run(what) and reading == PLAIN:
-        return run_export.export(Run(what), format, out, dtype, index)
+    folders.check_encoding(reading, what)
+    if is_run(what) and (reading == PLAIN or format in run_export.OF_VECTORS):
+        return run_export.export(Run(what), format, out, dtype, index, reading.limit)
     if format in run_export.OF_VECTORS:
         return run_export.export_vectors(open_vectors(what, reading), format, out, dtype, index)
     raise UsageError(f"--format: {format!r}: a vector file can be exported to {', '.join(run_export.OF_VECTORS)}, a "

@@ -56,9 +56,11 @@ FILES: dict[str, tuple[str, ...]] = {  # files that each folder format writes
     **{name: (f"index.{name}", search_index.WORDS, search_index.METADATA) for name in search_index.FORMATS}}
 
 
-def export(run: Run, format: str, out: str | os.PathLike[str], dtype: str = "float32", index: str = "auto"
-           ) -> KeptNeighbours | None:
+def export(run: Run, format: str, out: str | os.PathLike[str], dtype: str = "float32", index: str = "auto",
+           limit: int | None = None) -> KeptNeighbours | None:
     """Write a run's vectors to a file or folder; see `export_vectors`.
+
+    limit: write those of the first words only, in one of the formats OF_VECTORS; None: all.
 
     Raises UsageError if the format is unknown or not available for this run, if `out` cannot be written, and for a
     folder format if `out` is a file, or a folder that is not empty and lacks the files of an earlier export. Raises
@@ -70,8 +72,8 @@ def export(run: Run, format: str, out: str | os.PathLike[str], dtype: str = "flo
         raise UsageError(f"--format: {format!r} is not one of {', '.join(FORMATS)}")
     _check_options(format, dtype, index)
     if format in OF_VECTORS:
-        details = _details(run) if format == "fasttext" else None
-        return export_vectors(run.word_vectors, format, out, dtype, index, details)
+        details = _details(run).first(limit) if format == "fasttext" else None
+        return export_vectors(run.word_vectors.first(limit), format, out, dtype, index, details)
     _check_folder(out, format)
     if format == "huggingface":
         folders.write_huggingface(out, run.word_vectors, _relations(run), _config(run), _front_matter(run), _card(run))

@@ -13,6 +13,7 @@ from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import folders, subword_table, vectors as vector_files
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
 from embtrain.data.vectors.fasttext_model import FastTextModel, FastTextSettings
+from embtrain.data.vectors.open import PLAIN, ReadOptions
 from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
@@ -116,6 +117,17 @@ def test_exports_of_a_run_keep_its_ngrams(run: Run, tmp_path: Path) -> None:
     for path in (tmp_path / "m.bin", tmp_path / "hub"):
         read = folders.read_any(path)
         assert np.array_equal(read.compose(unseen), expected) and np.array_equal(read.table, run.word_vectors.table)
+
+
+@pytest.mark.long
+def test_an_export_of_the_first_words_keeps_their_counts_and_output(run: Run, tmp_path: Path) -> None:
+    for name, reading in (("all", PLAIN), ("first", ReadOptions(3, are_options=True))):
+        experiment.export(run.folder, "fasttext", tmp_path / name, reading)
+    whole, first = (read_fasttext(tmp_path / name, 1 << 30, with_output=True) for name in ("all", "first"))
+    assert first.words == whole.words[:3] and first.counts.tolist() == whole.counts[:3].tolist()
+    assert np.array_equal(first.table(), whole.table()[:3]) and np.array_equal(first.output, whole.output[:3])
+    assert first.output.any() and first.settings == whole.settings
+    assert np.array_equal(first.ngram_rows, whole.ngram_rows)
 
 
 @pytest.mark.long
