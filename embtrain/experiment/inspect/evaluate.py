@@ -232,7 +232,7 @@ def export(what: AnyPath, format: str, out: AnyPath, reading: ReadOptions = BY_O
     what, out = Path(what), Path(out)
     check_replaced_file(out, inputs=[what])
     folders.check_encoding(reading, what)
-    if is_run(what) and (reading == PLAIN or format in run_export.OF_VECTORS):
+    if is_run(what):
         return run_export.export(Run(what), format, out, dtype, index, reading.limit)
     if format in run_export.OF_VECTORS:
         return run_export.export_vectors(open_vectors(what, reading), format, out, dtype, index)

@@ -60,7 +60,7 @@ def export(run: Run, format: str, out: str | os.PathLike[str], dtype: str = "flo
            limit: int | None = None) -> KeptNeighbours | None:
     """Write a run's vectors to a file or folder; see `export_vectors`.
 
-    limit: write those of the first words only, in one of the formats OF_VECTORS; None: all.
+    limit: write those of the first names only; None: all.
 
     Raises UsageError if the format is unknown or not available for this run, if `out` cannot be written, and for a
     folder format if `out` is a file, or a folder that is not empty and lacks the files of an earlier export. Raises
@@ -74,13 +74,18 @@ def export(run: Run, format: str, out: str | os.PathLike[str], dtype: str = "flo
     if format in OF_VECTORS:
         details = _details(run).first(limit) if format == "fasttext" else None
         return export_vectors(run.word_vectors.first(limit), format, out, dtype, index, details)
+    if format == "pykeen" and limit is not None:
+        raise UsageError(f"--limit: {limit}: pykeen has the triples of all entities; remove --limit, or set another "
+                         "--format")
     _check_folder(out, format)
-    if format == "huggingface":
-        folders.write_huggingface(out, run.word_vectors, _relations(run), _config(run), _front_matter(run), _card(run))
-    elif format == "projector":
-        folders.write_projector(out, run.word_vectors, name_counts(run.folder))
-    else:
+    if format == "pykeen":
         _pykeen(run, out)
+        return None
+    table = run.word_vectors.first(limit)
+    if format == "huggingface":
+        folders.write_huggingface(out, table, _relations(run), _config(run), _front_matter(run), _card(run, table))
+    else:
+        folders.write_projector(out, table, name_counts(run.folder))
     return None
 
 
@@ -192,15 +197,16 @@ def _front_matter(run: Run) -> dict[str, Any]:
                 {"task": kind, "dataset": dataset, "metrics": results}]}]}
 
 
-def _card(run: Run) -> str:
-    """The model card in Markdown: data, scores, use and settings."""
-    s, table = public_settings(run), run.word_vectors
+def _card(run: Run, table: Vectors) -> str:
+    """The model card in Markdown: data, scores, use and settings. table: the vectors of the run that are exported."""
+    s, n = public_settings(run), len(run.word_vectors)
+    first = f"The first {len(table):,} of " if len(table) < n else ""
     rows = [f"| {md.words(row.benchmark)} | {md.words(row.metric)} | {number(row.value)} | {interval(row)} "
             f"| {row.n:,} |"
             for row in run.scores if row.value is not None and row.benchmark != TRAINING]
     return "\n".join([
         f"# {md.words(run.folder.resolve().name)}", "",
-        f"{len(table):,} vectors of {table.dim} dimensions, trained by embtrain {embtrain.__version__}: model "
+        f"{first}{n:,} vectors of {table.dim} dimensions, trained by embtrain {embtrain.__version__}: model "
         f"{md.code(s.model.name)}, strategy {md.code(s.strategy)} (source {md.code(s.negatives.source)}, loss "
         f"{md.code(s.loss.name)}), seed {s.train.seed}, {format_count(s.train.epochs, 'epoch')}.", "",
         "## Data", "", *_data(run), "",

@@ -260,7 +260,7 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
         patch.setattr(export, "public_settings", lambda run: run.settings)
         patch.setattr(export, "dump", lambda tree: "a: |\n  ```\n  # b")
         patch.setattr(export.tasks, "corpus_hash", lambda folder: "0")
-        card = export._card(run)
+        card = export._card(run, run.word_vectors)
     lines = card.split("\n")
     assert lines[0] == r"# x\`\<b\>\|\\u202e"
     assert "model ``x`<b>|\\u202e``, strategy ``x`<b>|\\u202e``" in lines[2] and lines[2].endswith("seed 1, 1 epoch.")

@@ -367,6 +367,24 @@ def test_a_folder_of_another_program_is_not_overwritten(graph: Run, tmp_path: Pa
     assert all((theirs / name).read_text() == "{}" for name in os.listdir(theirs))
 
 
+def test_a_folder_of_the_first_vectors(run: Run, graph: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                       capsys: pytest.CaptureFixture[str]) -> None:
+    first = run.word_vectors.first(3)
+    for format in ("huggingface", "projector", "pykeen"):
+        monkeypatch.setattr("sys.argv", ["embtrain", "export", str((graph if format == "pykeen" else run).folder),
+                                         "--format", format, "--limit", "3", "--out", str(tmp_path / format)])
+        assert cli.run() == (2 if format == "pykeen" else 0)
+    assert capsys.readouterr().err == ("embtrain: error: --limit: 3: pykeen has the triples of all entities; remove "
+                                       "--limit, or set another --format\n")
+    assert same(folders.read_huggingface(tmp_path / "huggingface"), first)
+    n = len(run.word_vectors)
+    assert f"\nThe first 3 of {n} vectors of 6 dimensions, " in (tmp_path / "huggingface" / "README.md").read_text()
+    assert np.loadtxt(tmp_path / "projector" / "vectors.tsv", dtype=np.float32).shape == first.table.shape
+    counts = dict(_pairs(run.folder / "vocabulary.txt"))
+    assert _pairs(tmp_path / "projector" / "metadata.tsv")[1:] == [[word, counts[word]] for word in first.words]
+    assert not (tmp_path / "pykeen").exists()
+
+
 def test_an_export_follows_a_link_to_a_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "v.txt").write_text("before")
     (tmp_path / "link").symlink_to("v.txt")
