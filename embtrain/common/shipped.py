@@ -57,6 +57,14 @@ def benchmark_label(name: str) -> str:
     return name if not file.is_absolute() else file.stem if file.suffix in RECIPE_SUFFIXES else file.name
 
 
+def check_benchmark_label(name: str, name_by_label: dict[str, str], flag: str) -> None:
+    """Add a benchmark to those with its name in scores. UsageError, which begins with `flag`, if another has it."""
+    label = benchmark_label(name)
+    is_taken = Path(name).is_absolute() and is_benchmark(label)
+    if (other := label if is_taken else name_by_label.setdefault(label, name)) != name:
+        raise UsageError(f"{flag}: {name}: has the name of {other} in scores; rename the file")
+
+
 def strategy_sources() -> dict[str, str]:
     """The source of each strategy, by the name of the strategy."""
     from embtrain.common.config.layers import read_yaml  # imported late: only an error reads all files

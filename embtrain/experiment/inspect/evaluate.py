@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from embtrain.common import shipped
 from embtrain.common.errors import UnknownNames, UsageError
 from embtrain.common.output_paths import check_replaced_file
 from embtrain.common.types import Score
@@ -188,8 +189,13 @@ def evaluate_translator(recipe: EvalRecipe, vectors: AnyPath, dim: int, sets: Se
 
 
 def _choose(names: Names, by_task: bool, flag: str = "--on") -> _Choices:
-    several = [names] if isinstance(names, str | os.PathLike) else names
-    choices = [choose_benchmark(name, by_task, flag) for name in dict.fromkeys(os.fspath(name) for name in several)]
+    several = [os.fspath(name) for name in ([names] if isinstance(names, str | os.PathLike) else names)]
+    name_by_path, labels = dict[str, str](), dict[str, str]()
+    for name in several:
+        name_by_path.setdefault(name if shipped.is_benchmark(name) else os.path.abspath(name), name)
+    choices = [choose_benchmark(name, by_task, flag) for name in name_by_path.values()]
+    for path in name_by_path:
+        shipped.check_benchmark_label(path, labels, flag)
     found = [choice.benchmark for choice in choices if choice.benchmark is not None]
     return _Choices([benchmark for benchmark in found if benchmark.recipe.training is None],
                     [choice.file for choice in choices if choice.file is not None],

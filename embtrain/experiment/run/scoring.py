@@ -121,10 +121,8 @@ def check_names(names: Sequence[str], kind: str | None = None, flag: str = "eval
         except UsageError as error:
             is_file = not os.path.isabs(name) and Path(name).suffix
             raise UsageError(f"{flag}: {error}{'; and there is no file of this name' * bool(is_file)}") from error
-        label, is_own = shipped.benchmark_label(name), os.path.isabs(name)
-        other = label if is_own and shipped.is_benchmark(label) else name_by_label.setdefault(label, name)
-        if other != name:
-            raise UsageError(f"{flag}: {name}: has the name of {other} in scores; rename the file")
+        shipped.check_benchmark_label(name, name_by_label, flag)
+        is_own = os.path.isabs(name)
         if is_own and recipe.training is not None:
             raise UsageError(f"{flag}: {name}: trains a translator, which is possible for benchmarks of evals/ only; "
                              "to score a trained run on it: embtrain evaluate RUN --on FILE")

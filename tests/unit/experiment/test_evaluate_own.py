@@ -119,6 +119,19 @@ def test_a_table_of_words_and_scores_is_a_benchmark(words: Path, tmp_path: Path,
     assert row.value == pytest.approx(rho(words)) and "8 of 9 pairs found, others dropped" in row.note
 
 
+def test_two_files_of_one_name_are_refused(words: Path, place: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / name / "own.tsv" for name in ("a", "b")]
+    for what, lines in ((words, ["king\tqueen\t9", "man\twoman\t8"]), (place / "graph", ["p03\tfar\tp09"])):
+        for path in paths:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\n".join(lines))
+        with pytest.raises(UsageError) as caught:
+            experiment.evaluate(what, paths)
+        assert str(caught.value) == f"--on: {paths[1]}: has the name of {paths[0]} in scores; rename the file"
+        again = tmp_path / "a" / ".." / "a" / "own.tsv"      # the same file is scored once
+        assert experiment.evaluate(what, [paths[0], again]) == experiment.evaluate(what, paths[0])
+
+
 @pytest.mark.parametrize("between", ["\t", " ", ","])
 def test_comments_are_skipped_and_counted_but_words_with_the_mark_are_rows(
         words: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, between: str) -> None:
