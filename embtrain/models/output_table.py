@@ -101,7 +101,8 @@ def _vectors_from_file(config: OutputTableConfig, problem: ProblemSpec, dim: int
     p[row < 0] = 0
     if not bool((finite := p.isfinite().all(1)).all()):
         word = problem.words[int((~finite).nonzero()[0])]
-        raise DataError(f"model.output_table.file: {path}: the vector of {word!r} contains NaN or infinity")
+        raise DataError(f"model.output_table.file: {path}: the vector of {word!r} contains NaN or infinity; "
+                        "give vectors of finite numbers")
     known = p.any(1)                                                         # (V,) a row of zeros has no direction
     _require_known(path, known, problem)
     p = nn.functional.normalize(p, dim=1, eps=1e-300)

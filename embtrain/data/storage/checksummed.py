@@ -22,6 +22,7 @@ from embtrain.common.errors import DataError
 
 CHECKSUM_KEY = "sha256"
 CHUNK = 1 << 22  # bytes copied at once
+_DAMAGED = "damaged: the sha256 of its data differs from the recorded one; restore the file, or write it again"
 NAMES = {"<f2": "F16", "<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64", "|u1": "U8"}  # names of the format
 
 
@@ -51,7 +52,7 @@ def check(path: Path, metadata: Mapping[str, str] | None, arrays: Mapping[str, n
     """Raise DataError if the arrays do not have the sha256 of `metadata`; do nothing if it has none."""
     stored = (metadata or {}).get(CHECKSUM_KEY)
     if stored is not None and stored != _digest(arrays):
-        raise DataError(f"{path}: damaged: the sha256 of its data differs from the recorded one")
+        raise DataError(f"{path}: {_DAMAGED}")
 
 
 def blocks(path: Path, name: str) -> Iterator[np.ndarray]:
@@ -75,7 +76,7 @@ def blocks(path: Path, name: str) -> Iterator[np.ndarray]:
             if key == name:
                 yield block
     if digest.hexdigest() != stored:
-        raise DataError(f"{path}: damaged: the sha256 of its data differs from the recorded one")
+        raise DataError(f"{path}: {_DAMAGED}")
 
 
 def _blocks_of(path: Path, name: str) -> Iterator[tuple[int, np.ndarray, tuple[int, ...]]]:

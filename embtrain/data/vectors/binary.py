@@ -16,6 +16,7 @@ from embtrain.common.errors import DataError
 from embtrain.data.vectors.files import (
     MAX_LINE,
     MAX_WORD,
+    WITHOUT_IT,
     VectorRows,
     WordsAndTable,
     decode_word,
@@ -56,7 +57,7 @@ def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wor
             _refuse_blank(buffer, begin, end, D, newline if i else None, i + 1 == V, reading, where)
             word, row = decode_word(buffer[begin:end], where, reading), np.frombuffer(buffer, "<f4", D, end + 1)
             if not np.isfinite(row).all():
-                raise DataError(f"{where}: {word[:40]!r}: contains NaN or infinity")
+                raise DataError(f"{where}: {word[:40]!r}: contains NaN or infinity; {WITHOUT_IT}")
             rows.add(word)[:] = row
             begin = after + (newline and buffer[after:after + 1] == b"\n")
         if not rows.is_complete:

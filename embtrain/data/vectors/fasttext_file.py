@@ -25,7 +25,7 @@ from embtrain.common.files import write_atomically
 from embtrain.common.terminal import format_part
 from embtrain.data.text.ngrams import MAX_N
 from embtrain.data.vectors.fasttext_model import MODELS, FastTextModel, FastTextSettings
-from embtrain.data.vectors.files import FASTTEXT_MAGIC, MAX_DIM, MAX_WORD, check_memory, is_word
+from embtrain.data.vectors.files import FASTTEXT_MAGIC, MAX_DIM, MAX_WORD, WITHOUT_IT, check_memory, is_word
 from embtrain.data.vectors.open import PLAIN, ReadOptions, max_unpacked_bytes, open_unpacked
 
 VERSION = 12
@@ -208,7 +208,8 @@ def _read_matrix(stream: _Stream, name: str, V: int, D: int, keep: bool = True) 
     for begin in range(0, V, step := max(1, _CHUNK // D)):
         rows = stream.numbers(min(step, V - begin) * D, f"the {name} matrix").reshape(-1, D)
         if len(bad := np.flatnonzero(~np.isfinite(rows).all(1))):
-            raise DataError(f"{stream.path}: row {begin + bad[0] + 1:,} of the {name} matrix: contains NaN or infinity")
+            raise DataError(f"{stream.path}: row {begin + bad[0] + 1:,} of the {name} matrix: contains NaN or "
+                            f"infinity; {WITHOUT_IT}")
         if keep:
             table[begin:begin + len(rows)] = rows
     return table

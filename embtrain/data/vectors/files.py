@@ -32,6 +32,7 @@ FASTTEXT_MAGIC = b"\xba\x16O/"
 MAX_DIM = 65_536
 MAX_WORD = 4096           # bytes
 MAX_LINE = 64 * MAX_DIM   # bytes
+WITHOUT_IT = "fetch the file again, or write it without this vector"  # remedy for a vector that is not finite
 _CHUNK = 1 << 20
 _LARGEST_SAFE_HEADER = 1 << 27
 _WORD_COST = 100          # bytes of memory of a word, in addition to its vector
@@ -123,15 +124,13 @@ def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Words
         for line in _lines(path, file, 2):
             if rows.is_full:
                 if reading.limit is None:
-                    raise DataError(
-                        f"{path}:{line.number}: more rows than the {V:,} that line 1 declares{limit_hint(V, reading)}"
-                    )
+                    raise DataError(f"{path}:{line.number}: more rows than the {V:,} that line 1 declares"
+                                    f"{limit_hint(V, reading)}")
                 break
             _add_row(rows, line, D, f"a word and {D} numbers", reading)
     if not rows.is_complete:
-        raise DataError(
-            f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}{limit_hint(len(rows.words), reading)}"
-        )
+        raise DataError(f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}"
+                        f"{limit_hint(len(rows.words), reading)}")
     return rows.result()
 
 
@@ -175,9 +174,8 @@ def limit_hint(n: int, reading: ReadOptions) -> str:
     return "; fetch it again" if not n else f"; fetch it again, or {reading.limit_remedy(n)}"
 
 
-def parse_header(
-    path: Path, line: bytes, min_value_bytes: int, max_bytes: int, reading: ReadOptions
-) -> tuple[int, int]:
+def parse_header(path: Path, line: bytes, min_value_bytes: int, max_bytes: int, reading: ReadOptions
+                 ) -> tuple[int, int]:
     """Return V and D of a header. DataError if the file is too small for them, ResourceError if the memory is.
 
     min_value_bytes: the fewest bytes that a value takes in the file.
@@ -296,4 +294,4 @@ def _fill_row(row: np.ndarray, values: list[bytes], where: str) -> None:
     with np.errstate(over="ignore"):  # 1e39 becomes infinity, rejected below
         row[:] = numbers
     if not np.isfinite(row).all():
-        raise DataError(f"{where}: contains NaN or infinity, or a number too large for float32")
+        raise DataError(f"{where}: contains NaN or infinity, or a number too large for float32; {WITHOUT_IT}")

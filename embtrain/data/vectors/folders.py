@@ -33,13 +33,13 @@ from embtrain.data.vectors import subword_table, vectors as files_of_vectors
 from embtrain.data.vectors.files import MAX_WORD, check_memory, decode_word
 from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, open_unpacked
 from embtrain.data.vectors.replaced_files import replace_files
-from embtrain.data.vectors.tensors import FLOATS, read_float_tensor
+from embtrain.data.vectors.tensors import FLOATS, HUB_TABLE, RESTORE_IT, read_float_tensor
 from embtrain.data.vectors.vectors import Vectors
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
 RUN_FILE, RUN_RELATIONS = "vectors.safetensors", "relations.safetensors"  # the vectors in a run folder
-TABLE, RELATION_TABLE = "embedding.weight", "relation.weight"
+TABLE, RELATION_TABLE = HUB_TABLE, "relation.weight"
 
 
 def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
@@ -122,7 +122,7 @@ def read_huggingface(folder: Path) -> Vectors:
             )
             checksummed.check(path, file.metadata(), arrays)
     except safetensors.SafetensorError as error:
-        raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
+        raise DataError(f"{path}: is not a complete safetensors file: {error}; {RESTORE_IT}") from error
     try:
         words = _names(folder / VOCABULARY, shape[0])
     except (OSError, ValueError) as error:
@@ -177,7 +177,7 @@ def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vector
     for word in (*entities.words, *relations.words):
         if word.startswith('"'):             # pandas, which PyKEEN uses, would start a quoted field
             raise DataError(f"{folder}: {json.dumps(word)[:60]}: begins with a quotation mark, which PyKEEN reads as "
-                            "the beginning of a quoted field; this layout cannot represent it")
+                            "the beginning of a quoted field; set --format huggingface, or rename it")
     names, relation_names = entities.words, relations.words[:n_relations]
     with replace_files(folder) as folder:
         for name, vectors in (("entity", entities), ("relation", relations)):
@@ -202,8 +202,8 @@ def _check_fields(path: Path, names: Sequence[str], tabs: bool = True) -> None:
     breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029" + ("" if tabs else "\t")
     if names and names[0].startswith("\ufeff"):
         raise DataError(f"{path}: {json.dumps(names[0])[:60]}: begins with a byte order mark, which readers take for "
-                        "the file's own; this layout cannot represent it")
+                        "the file's own; set --format safetensors, or rename it")
     for name in names:
         if not name or any(c in name for c in breaks) or any("\ud800" <= c <= "\udfff" for c in name):
-            raise DataError(f"{path}: {json.dumps(name)[:60]}: is empty or contains a field or line separator; this "
-                            "layout cannot represent it")
+            raise DataError(f"{path}: {json.dumps(name)[:60]}: is empty or contains a field or line separator; rename "
+                            "it, or set the format of a file that accepts it, for example safetensors")

@@ -11,10 +11,12 @@ import safetensors
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage import checksummed
-from embtrain.data.vectors.files import WordsAndTable, check_memory, decode_word
+from embtrain.data.vectors.files import WITHOUT_IT, WordsAndTable, check_memory, decode_word
 from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, detect_packing, open_unpacked
 
 FLOATS = ("F32", "F16", "BF16")  # types of a table
+RESTORE_IT = "restore it, or fetch it again"
+HUB_TABLE = "embedding.weight"   # the table in a Hugging Face folder
 
 
 def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes: int | None = None) -> np.ndarray:
@@ -57,7 +59,7 @@ def read_rows(path: Path, rows: np.ndarray) -> np.ndarray:
     if begin < len(rows):
         raise DataError(f"{path}: {first:,} vectors, fewer than words")
     if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
-        raise DataError(f"{path}: row {rows[bad[0]] + 1:,}: contains NaN or infinity")
+        raise DataError(f"{path}: row {rows[bad[0]] + 1:,}: contains NaN or infinity; {WITHOUT_IT}")
     return table
 
 
@@ -67,7 +69,7 @@ def _damage(path: Path, reading: ReadOptions = PLAIN) -> Iterator[None]:
     try:
         yield
     except safetensors.SafetensorError as error:
-        raise DataError(f"{path}: is not a complete safetensors file: {error}") from error
+        raise DataError(f"{path}: is not a complete safetensors file: {error}; {RESTORE_IT}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: its words are not {reading.codec.upper()}; {reading.encoding_remedy()}") from error
 
@@ -84,7 +86,8 @@ def read_tensors(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wo
                             "it")
     with _damage(path, reading), safetensors.safe_open(path, framework="numpy") as file:
         if set(file.keys()) != {"vectors", "words"}:
-            raise DataError(f"{path}: {expected}; got {', '.join(sorted(file.keys()))[:80]}")
+            hub = ", as in a Hugging Face folder: give the folder" if HUB_TABLE in file.keys() else ""  # noqa: SIM118
+            raise DataError(f"{path}: {expected}; got {', '.join(sorted(file.keys()))[:80]}{hub}")
         vectors, text = file.get_slice("vectors"), file.get_slice("words")
         shape, kinds = vectors.get_shape(), (vectors.get_dtype(), text.get_dtype())
         if len(shape) != 2 or len(text.get_shape()) != 1 or kinds not in {(kind, "U8") for kind in FLOATS}:
@@ -102,5 +105,5 @@ def read_tensors(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wo
                         "or an empty word")
     words, table = words[:n], table[:n]
     if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
-        raise DataError(f"{path}: row {bad[0] + 1:,}: {words[bad[0]][:40]!r}: contains NaN or infinity")
+        raise DataError(f"{path}: row {bad[0] + 1:,}: {words[bad[0]][:40]!r}: contains NaN or infinity; {WITHOUT_IT}")
     return words, table

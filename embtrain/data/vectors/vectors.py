@@ -123,10 +123,7 @@ class Vectors:
 
     @cached_property
     def centred(self) -> Vectors:
-        """These vectors minus the mean row, in which every word has the same weight [mu2018].
-
-        The mean is subtracted from vectors composed from n-grams too.
-        """
+        """These vectors, and those composed from n-grams, minus the mean row, where all words count once [mu2018]."""
         mean, table = self.table.mean(0, dtype=np.float64), self._new_table()
         np.subtract(self.table, mean, out=table, casting="same_kind")
         return replace(self, table=table, offset=mean if self.offset is None else mean + self.offset)
@@ -222,11 +219,10 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, metada
     words = _check_words(path, vectors, _BREAKS_OF.get(format, _BREAKS))
     if format == "fasttext":
         details = details or ModelDetails()
-        write_fasttext(path, make_model(path, vectors.words, vectors.table, vectors.subwords, details))
-        return
+        return write_fasttext(path, make_model(path, vectors.words, vectors.table, vectors.subwords, details))
     if format == "glove" and words[0].startswith(codecs.BOM_UTF8):
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
-                        "for the file's own; this format cannot represent it")
+                        "for the file's own; choose the format word2vec")
     V, D = vectors.table.shape
     counted = partial(tracked, label=f"writing {path.name}", total=V, unit="vectors")
     with write_atomically(path) as file:
@@ -270,8 +266,7 @@ def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[b
         except UnicodeEncodeError as error:
             raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: cannot be written as UTF-8") from error
         if not breaks.isdisjoint(word) or not word:
-            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: is empty, or contains a space or a control "
-                            "character; this format cannot represent it")
+            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: {_refusal(word, breaks)}")
         if len(code) > MAX_WORD:
             raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}...: is longer than {MAX_WORD:,} bytes")
         words.append(code)
@@ -282,6 +277,15 @@ def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[b
         raise DataError(f"{path}: word {bad[0] + 1:,}, {vectors.words[bad[0]][:40]!r}: its vector contains NaN or "
                         "infinity")
     return words
+
+
+def _refusal(word: str, breaks: frozenset[str]) -> str:
+    """Return why a format that has `breaks` between words cannot represent a word, and the formats that can."""
+    why = "is empty" if not word else "contains a space" if not (breaks - {" "}) & set(word) else \
+        "contains a control character"
+    others = [format for format in FORMATS if word and _BREAKS_OF.get(format, _BREAKS).isdisjoint(word)]
+    return f"{why}, which this format cannot represent; choose the format {' or '.join(others)}" if others else \
+        f"{why}, which no format can represent; rename the word"
 
 
 def _drop_repeated_words(path: Path, words: Sequence[str], table: np.ndarray) -> Vectors:

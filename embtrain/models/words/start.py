@@ -172,7 +172,7 @@ def _compose(model: SkipGram, given: GivenVectors, words: Sequence[str], rows: n
         raise UsageError(f"train.start_new_rows: subword: {given.name} has no subwords, and neither has the model; set "
                          "random or mean")
     if not bool(vectors.isfinite().all()):
-        raise DataError(f"train.start: {given.name}: contains NaN or infinity")
+        raise DataError(f"train.start: {given.name}: contains NaN or infinity; give vectors of finite numbers")
     if pool is None:
         model.u[ids] = vectors
     else:
@@ -184,7 +184,7 @@ def _matched(table: Tensor, vectors: WordVectors, rows: np.ndarray, name: str) -
     known = torch.from_numpy(rows >= 0)
     found = torch.from_numpy(np.ascontiguousarray(vectors.table[rows[rows >= 0]]))
     if not bool(found.isfinite().all()):
-        raise DataError(f"train.start: {name}: contains NaN or infinity")
+        raise DataError(f"train.start: {name}: contains NaN or infinity; give vectors of finite numbers")
     return known.to(table.device), found.to(table.device, table.dtype)
 
 

@@ -7,6 +7,7 @@ import gzip
 import os
 import struct
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
-from embtrain.data.vectors.vectors import FORMATS, Vectors, detect_format, read, write
+from embtrain.data.vectors.folders import read_any, write_huggingface
+from embtrain.data.vectors.vectors import FORMATS, Format, Vectors, detect_format, read, write
 
 BLANKS = " \t\n\r\v\f"
 CONTROL = "".join(map(chr, [*range(32), 127]))
@@ -169,6 +171,65 @@ def test_damaged_file_is_one_clear_line(tmp_path: Path, what: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+AGAIN = "; fetch the file again, or write it without this vector"
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (lambda sealed: b"2 2\na 1 2\nb 1 nan\n",
+     f":3: contains NaN or infinity, or a number too large for float32{AGAIN}"),
+    (lambda sealed: BINARY[:-4] + struct.pack("<f", float("nan")),
+     f": row 2 of 2: 'b': contains NaN or infinity{AGAIN}"),
+    (lambda sealed: unsealed(sealed.replace(struct.pack("<f", 4), struct.pack("<f", float("nan")))),
+     f": row 2: 'b': contains NaN or infinity{AGAIN}"),
+    (flipped, ": damaged: the sha256 of its data differs from the recorded one; restore the file, or write it again"),
+    (lambda sealed: safetensors.numpy.save({"embedding.weight": np.zeros((2, 2), np.float32)}),
+     ": should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as written by `embtrain "
+     "export`; got embedding.weight, as in a Hugging Face folder: give the folder")])
+def test_a_faulty_file_is_reported_with_a_remedy(tmp_path: Path, content: Callable[[bytes], bytes], message: str
+                                                 ) -> None:
+    path = tmp_path / "x"
+    write(path, Vectors(["a", "b"], np.arange(2, 6).reshape(2, 2)), "safetensors")
+    path.write_bytes(content(path.read_bytes()))
+    with pytest.raises(DataError) as caught:
+        read(path)
+    assert str(caught.value) == f"{path}{message}"
+
+
+def test_a_cut_safetensors_file_is_reported_with_a_remedy(tmp_path: Path) -> None:
+    write_huggingface(tmp_path, Vectors(["a", "b"], np.ones((2, 2))), None, {}, {}, "card")
+    write(tmp_path / "x", Vectors(["a", "b"], np.ones((2, 2))), "safetensors")
+    for path, what in ((tmp_path / "x", tmp_path / "x"), (tmp_path / "model.safetensors", tmp_path)):
+        path.write_bytes(path.read_bytes()[:-4])
+        with pytest.raises(DataError, match=f"{path}: is not a complete safetensors file: .*; restore it, or fetch it "
+                                            "again$"):
+            read_any(what)
+
+
+@pytest.mark.parametrize(("word", "format", "message"), [
+    ("New York", "word2vec", "contains a space, which this format cannot represent; choose the format safetensors or "
+                             "fasttext"),
+    ("New York", "glove", "contains a space, which this format cannot represent; choose the format safetensors or "
+                          "fasttext"),
+    ("a\tb", "fasttext", "contains a control character, which this format cannot represent; choose the format "
+                         "safetensors"),
+    ("a\nb", "word2vec-binary", "contains a control character, which no format can represent; rename the word"),
+    ("", "safetensors", "is empty, which no format can represent; rename the word")])
+def test_a_word_that_a_format_cannot_represent_is_refused_with_a_remedy(tmp_path: Path, word: str, format: Format,
+                                                                        message: str) -> None:
+    table = Vectors(["a", word], np.ones((2, 2)))
+    with pytest.raises(DataError) as caught:
+        write(tmp_path / "x", table, format)
+    assert str(caught.value) == f"{tmp_path / 'x'}: word 2, {word!r}: {message}"
+    for other in FORMATS:
+        if other in message.partition(";")[2].split():
+            write(tmp_path / "y", table, other)
+            assert read(tmp_path / "y").words == table.words
+
+
 def tensors(path: Path, **tensors: np.ndarray) -> None:
     path.write_bytes(safetensors.numpy.save(tensors))
 
@@ -239,7 +300,7 @@ def test_any_damage_ends_in_a_data_error_or_in_finite_vectors(folder: Path, form
 @pytest.mark.parametrize("format", ["word2vec", "word2vec-binary", "glove"])
 @pytest.mark.parametrize("word", ["New York", "", *BLANKS])
 def test_writing_a_word_with_a_space_is_rejected_and_leaves_no_file(tmp_path: Path, word: str, format: str) -> None:
-    with pytest.raises(DataError, match=r"x: word 2, .*space"):
+    with pytest.raises(DataError, match=r"x: word 2, .*: (is empty|contains a (space|control character)), which"):
         write(tmp_path / "x", Vectors(["a", word], np.zeros((2, 3))), format)
     assert list(tmp_path.iterdir()) == []
 
