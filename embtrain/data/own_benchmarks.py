@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,6 +50,7 @@ from embtrain.data.storage.lines import is_comment, read_nonblank_lines
 _HINT = "is it a table of words?"
 MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
 MAX_LISTED = 3                 # columns in an error
+_DECIMAL_COMMA = re.compile(r"[;\s]([+-]?\d{1,20},\d{1,20})\s*$")  # at the end of a line
 _log = logging.getLogger("embtrain")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
 
@@ -97,6 +99,9 @@ def recipe_from_table(path: Path) -> EvalRecipe:
     form = detect_layout(sample, path)
     last = "score" if "score" in form.columns else "label" if "label" in form.columns else None
     if last is None:
+        for text in sample:
+            if match := _DECIMAL_COMMA.search(text):
+                raise DataError(f"{path}: should have a column of numbers, got {match[1]!r}; {_decimal_point(match)}")
         raise DataError(f"{path}: has no column of numbers after two words; give lines of two words and a score, "
                         "separated by TABs, commas, semicolons or spaces")
     kind, metric = ("similarity", "spearman") if last == "score" else ("entailment", "accuracy")
@@ -188,9 +193,11 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
         i = named[0]
         fits = max(kinds.values(), key=lambda fits: sum(fits(row[i]) for row in body))
         wrong = next(row for row in body if not fits(row[i]))
+        match = _DECIMAL_COMMA.fullmatch(f" {wrong[i]}")
+        remedy = _decimal_point(match) if match else \
+            "correct the values, or rename the column if they are neither scores nor labels"
         raise DataError(f"{_place(path, wrong, shape)}: column {i + 1} ({rows[0][i]!r}): should contain "
-                        f"{gold_forms}, got {wrong[i][:40]!r}; correct the values, or rename the column if they "
-                        "are neither scores nor labels")
+                        f"{gold_forms}, got {wrong[i][:40]!r}; {remedy}")
     if len(choice) > 1:
         shown = choice if len(choice) <= MAX_LISTED + 1 else choice[:MAX_LISTED]   # a file of vectors has hundreds
         listed = ", ".join(f"{i + 1} ({rows[0][i][:40]!r})" for i in shown)
@@ -199,6 +206,11 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
         raise DataError(f"{path}: each of the columns {listed} could be the score or label; name one of them `score` "
                         "or `label` in a first line of column names, or name all in a recipe (format.columns)")
     return (choice[0], found[choice[0]]) if choice else None
+
+
+def _decimal_point(match: re.Match[str]) -> str:
+    """Return the remedy for a number with a decimal comma."""
+    return f"write a decimal point: {match[1].replace(',', '.')}"
 
 
 def _place(path: Path, row: Sequence[str], shape: RowShape) -> str:

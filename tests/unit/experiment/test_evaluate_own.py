@@ -373,6 +373,12 @@ def test_comments_in_front_of_a_header_are_no_header(words: Path, place: Path, t
      "own.tsv:5: column 3 ('score'): should contain numbers, or True and False, got ''"),
     ("word1,word2,label\nman,woman,True\nred,blue,?\none,two,?\n",
      "own.tsv:3: column 3 ('label'): should contain numbers, or True and False, got '?'"),
+    *((f"man{between}woman{between}8\nking{between}queen{between}0,5\nred{between}blue{between}0,75\n",
+       "own.tsv: should have a column of numbers, got '0,5'; write a decimal point: 0.5") for between in "; \t"),
+    ("word1;word2;score\nking;queen;-0,5\nred;blue;0,75\n",
+     "own.tsv:2: column 3 ('score'): should contain numbers, or True and False, got '-0,5'; write a decimal point: "
+     "-0.5"),
+    ("king;queen;9\nman;woman\nred;3,14;x\n", "has no column of numbers after two words"),
 ])
 def test_a_malformed_table_is_refused_with_its_line(words: Path, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "own.tsv").write_bytes(text.encode("latin-1"))
