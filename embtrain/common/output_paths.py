@@ -17,6 +17,7 @@ RUN_FILES = ("comparison.yaml", "identity.json", "metrics.jsonl", "checkpoints",
              "parent.json", "sinks.json", "relations.safetensors", "subwords.safetensors", "concepts.txt", "labels.txt",
              "source.vocabulary.txt", "target.vocabulary.txt", "valid.translations.txt", "test.translations.txt",
              "examples.json", "mlflow.json", "best")
+PACKERS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}  # programs that write files with a suffix
 RUN_FOLDERS = ("checkpoints", "best")  # those of RUN_FILES that are folders
 
 
@@ -48,8 +49,11 @@ def check_kinds(kind: str, paths: Iterable[Path], user: str, flag: str = "", rem
 def check_output_file(path: Path, flag: str = "--out", inputs: Iterable[str | os.PathLike[str]] = ()) -> Path:
     """Return the path of an output file, links resolved. Raises as the other functions here if it cannot be written.
 
-    inputs: as in `check_replaced_file`.
+    inputs: as in `check_replaced_file`. UsageError for the name of a packed file: no command writes one.
     """
+    if packer := PACKERS.get(path.suffix.lower()):
+        raise UsageError(f"{flag}: {path}: would not be packed, and readers unpack a file of this name; give "
+                         f"{path.with_suffix('')}, then run {packer} on it")
     if path.is_dir():
         raise UsageError(f"{flag}: {path}: is a folder; give a file")
     path = resolve_output_link(path, flag)

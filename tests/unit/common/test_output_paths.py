@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from embtrain.common.errors import UsageError
-from embtrain.common.output_paths import check_output_file
+from embtrain.common.output_paths import PACKERS, check_output_file
 
 INPUT = "is the file that the command reads; choose another name"
 
@@ -119,3 +119,14 @@ def test_an_earlier_output_in_the_folder_of_the_corpus_is_replaced(tmp_path: Pat
         several = a_run(tmp_path / f"run{n}", f"corpus: {texts}\n", {"train": names})
         check_kept(out, several, "corpus")
     check_kept(out, a_run(tmp_path / "without", f"corpus: {texts}\n"), "corpus")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst", ".GZ"])
+def test_the_name_of_a_packed_file_is_refused(tmp_path: Path, suffix: str) -> None:
+    """gensim unpacks a file by its name, so that it could not read the text."""
+    with pytest.raises(UsageError) as caught:
+        check_output_file(tmp_path / f"x.txt{suffix}")
+    packer = PACKERS[suffix.lower()]
+    assert str(caught.value) == (f"--out: {tmp_path / 'x.txt'}{suffix}: would not be packed, and readers unpack a file "
+                                 f"of this name; give {tmp_path / 'x.txt'}, then run {packer} on it")
+    assert check_output_file(tmp_path / "x.gz.txt") == tmp_path / "x.gz.txt"

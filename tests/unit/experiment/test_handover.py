@@ -405,7 +405,8 @@ def test_an_impossible_export_is_refused(run: Run, tmp_path: Path, monkeypatch: 
         experiment.export(run.folder, "huggingface", tmp_path / "file")
     os.mkfifo(tmp_path / "pipe")
     for format, name, says in (("glove", "pipe", "a device, a pipe"), ("huggingface", "pipe", "a device, a pipe"),
-                               ("glove", ".", "is a folder; give a file")):
+                               ("glove", ".", "is a folder; give a file"),
+                               ("glove", "v.txt.gz", "v.txt.gz: would not be packed, and readers unpack a file of")):
         monkeypatch.setattr("sys.argv", ["embtrain", "export", str(run.folder), "--format", format, "--out",
                                          str(tmp_path / name)])
         assert cli.run() == 2
