@@ -13,6 +13,7 @@ from typing import IO
 import numpy as np
 
 from embtrain.common.errors import DataError
+from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors.files import (
     MAX_LINE,
     MAX_WORD,
@@ -62,9 +63,11 @@ def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wor
             begin = after + (newline and buffer[after:after + 1] == b"\n")
         if not rows.is_complete:
             n = len(rows.words)
-            raise DataError(f"{path}: ends after {n:,} rows; line 1 declares {V:,}{limit_hint(n, reading)}")
+            raise DataError(f"{path}: ends after {counted(n, 'row', 'rows')}; line 1 declares {V:,}"
+                            f"{limit_hint(n, reading)}")
         if reading.limit is None and buffer[begin:].strip(b"\n"):
-            raise DataError(f"{path}: continues after the {V:,} rows that line 1 declares{limit_hint(V, reading)}")
+            raise DataError(f"{path}: continues after the {counted(V, 'row', 'rows')} that line 1 declares"
+                            f"{limit_hint(V, reading)}")
     return rows.result()
 
 

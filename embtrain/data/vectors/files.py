@@ -23,6 +23,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.progress import AT_ONCE, Progress
+from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors.open import PLAIN, ReadOptions, max_unpacked_bytes, open_unpacked, refuse_other_formats
 
 Format = Literal["word2vec", "word2vec-binary", "glove", "safetensors", "fasttext"]
@@ -127,9 +128,9 @@ def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Words
                     raise DataError(f"{path}:{line.number}: more rows than the {V:,} that line 1 declares"
                                     f"{limit_hint(V, reading)}")
                 break
-            _add_row(rows, line, D, f"a word and {D} numbers", reading)
+            _add_row(rows, line, D, f"a word and {counted(D, 'number', 'numbers')}", reading)
     if not rows.is_complete:
-        raise DataError(f"{path}: ends after {len(rows.words):,} rows; line 1 declares {V:,}"
+        raise DataError(f"{path}: ends after {counted(len(rows.words), 'row', 'rows')}; line 1 declares {V:,}"
                         f"{limit_hint(len(rows.words), reading)}")
     return rows.result()
 
@@ -155,7 +156,7 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
         for line in _lines(path, file, 1):
             if rows.is_full:
                 break
-            _add_row(rows, line, D, f"a word and {D} numbers as in line 1", reading)
+            _add_row(rows, line, D, f"a word and {counted(D, 'number', 'numbers')} as in line 1", reading)
     if all("." in word and _parse_floats([word.encode()]) is not None for word in rows.words):
         raise DataError(f"{path}: its lines contain only numbers; begin each with its word")
     return rows.result()
@@ -165,8 +166,8 @@ def check_memory(path: Path, V: int, D: int, max_bytes: int) -> None:
     """Raise ResourceError if V vectors of D numbers and their words need more than `max_bytes`."""
     need = V * (4 * D + _WORD_COST)
     if need > max_bytes:
-        raise ResourceError(f"{path}: {V:,} vectors of {D:,} numbers take {need:,} bytes of memory, more than the "
-                            f"{max_bytes:,} available")
+        raise ResourceError(f"{path}: {V:,} vectors of {counted(D, 'number', 'numbers')} take {need:,} bytes of "
+                            f"memory, more than the {max_bytes:,} available")
 
 
 def limit_hint(n: int, reading: ReadOptions) -> str:
@@ -184,15 +185,15 @@ def parse_header(path: Path, line: bytes, min_value_bytes: int, max_bytes: int, 
     if sizes is None:
         raise DataError(f"{path}:1: should be the number of words and of dimensions, got {line[:40]!r}")
     V, D = sizes
+    declared = f"declares {counted(V, 'word', 'words')} of {counted(D, 'dimension', 'dimensions')}"
     if V == 0 or not 1 <= D <= MAX_DIM:
-        raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions; should be 1 or more words "
-                        f"of 1 to {MAX_DIM:,}")
+        raise DataError(f"{path}:1: {declared}; should be 1 or more words of 1 to {MAX_DIM:,}")
     n = V if reading.limit is None else min(V, reading.limit)
     size = max_unpacked_bytes(path) * (2 if reading.is_wide else 1)
     # One letter, a blank, the values; the last newline may be missing.
     if n * (2 + min_value_bytes * D) - 1 > size and 4 * n * D > _SMALL:
-        raise DataError(f"{path}:1: declares {V:,} words of {D:,} dimensions, more than its {path.stat().st_size:,} "
-                        f"bytes can contain; fetch it again, or {reading.limit_remedy('N')}")
+        raise DataError(f"{path}:1: {declared}, more than its {path.stat().st_size:,} bytes can contain; fetch it "
+                        f"again, or {reading.limit_remedy('N')}")
     check_memory(path, n, D, max_bytes)
     return V, D
 

@@ -24,6 +24,7 @@ import embtrain
 from embtrain.common.errors import UsageError
 from embtrain.common.files import write_atomically, write_json
 from embtrain.common.progress import Progress
+from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors.folders import write_lines
 from embtrain.data.vectors.replaced_files import replace_files
 from embtrain.data.vectors.vectors import Vectors
@@ -55,7 +56,8 @@ class KeptNeighbours:
     words: int        # the most frequent ones, without those whose vectors are zeros
 
     def __str__(self) -> str:
-        return f"keeps {self.share:.2%} of the {self.neighbours} nearest neighbours of {self.words:,} words"
+        neighbours = counted(self.neighbours, "nearest neighbour", "nearest neighbours")
+        return f"keeps {self.share:.2%} of the {neighbours} of {counted(self.words, 'word', 'words')}"
 
 
 def write(folder: Path, vectors: Vectors, format: Format, dtype: Dtype, kind: Kind) -> KeptNeighbours:

@@ -63,10 +63,11 @@ def format_text(alignment: Alignment) -> str:
     """The numbers as lines, and the words that changed most by each of the two measures."""
     lines = [counted(alignment.n_common, "common word", "common words"),
              f"mean cosine: {alignment.cosine_before:.4f} before, {alignment.cosine_after:.4f} after"]
+    most_frequent = counted(alignment.n_frequent, "most frequent word", "most frequent words")
+    nearest = counted(alignment.k, "nearest word", "nearest words")
     for title, changes in (("lowest cosine", alignment.by_cosine), ("fewest shared neighbours",
                                                                     alignment.by_neighbours)):
-        lines += ["", f"{title}, of the {alignment.n_frequent:,} most frequent words (cosine after; share of the "
-                      f"{alignment.k:,} nearest words)", *_table(changes)]
+        lines += ["", f"{title}, of the {most_frequent} (cosine after; share of the {nearest})", *_table(changes)]
     return "\n".join(lines)
 
 

@@ -83,6 +83,14 @@ def test_export_does_not_replace_its_input(command: Any, out: str, format: str) 
 
 # --- options ----------------------------------------------------------------------------------------------------------
 
+def test_counts_of_one_are_singular(command: Any) -> None:
+    vector_files.write("two.txt", Vectors(WORDS[:2], TABLE[:2]), "word2vec")
+    code, out, _ = command("align two.txt a.txt --most-frequent 1")
+    assert code == 0 and "of the 1 most frequent word (cosine after; share of the 1 nearest word)" in out
+    code, out, _ = command("align a.txt b.txt")
+    assert code == 0 and f"of the {N} most frequent words (cosine after; share of the 2 nearest words)" in out
+
+
 def test_a_format_needs_a_file(command: Any) -> None:
     code, text, error = command("align a.txt b.txt --format glove")
     assert (code, text) == (2, "") and error == ("embtrain: error: --format: glove: applies only to --out; add --out "
