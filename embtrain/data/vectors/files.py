@@ -138,7 +138,7 @@ def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Words
 def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
     """Read GloVe text. DataError names the file and line of a fault."""
     with open_unpacked(path, reading) as file:  # first pass counts, so that the table is allocated once
-        V, D, dims = 0, 0, list[int]()
+        V, D, dims, are_counts = 0, 0, list[int](), True
         for line in _lines(path, file, 1):
             if V < 2:                                        # line 2 decides if line 1 is ambiguous
                 second = _possible_dims(line.text)
@@ -147,10 +147,14 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
             if not 1 <= D <= MAX_DIM:
                 raise DataError(f"{path}:{line.number}: should be a word and 1 to {MAX_DIM:,} numbers")
             check_memory(path, V, D, max_bytes)
+            are_counts = are_counts and D == 1 and line.text.rsplit(None, 1)[-1].isdigit()
             if reading.limit == V:
                 break
     if V == 0:
         raise DataError(f"{path}: contains no vectors")
+    if are_counts:
+        raise DataError(f"{path}: has one whole number for each word, as lists of counts have, for example a run's "
+                        "vocabulary.txt; give a file of vectors, or the run folder")
     rows = VectorRows(path, V, D, max_bytes, PLAIN)
     with open_unpacked(path, reading) as file:
         for line in _lines(path, file, 1):
@@ -208,8 +212,7 @@ def decode_word(word: bytes, where: str, reading: ReadOptions = PLAIN) -> str:
     if not text or len(word) > MAX_WORD:
         raise DataError(f"{where}: its word is empty" if not text else f"{where}: its word is longer than {MAX_WORD:,}")
     if _CONTROL.search(text.encode("utf-8", "surrogatepass")):
-        raise DataError(f"{where}: its word contains a control character: {text[:40]!r}; the file is damaged: fetch it "
-                        "again")
+        raise DataError(f"{where}: its word contains a control character: {text[:40]!r}; fetch the file again")
     return text
 
 
@@ -236,8 +239,7 @@ def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, reading: R
     by_tab = bool(values) and b"\t" in line.text[len(word):].partition(values[0])[0] and b"\t" not in word
     parts = word.split()
     is_number = len(parts) > 1 and _parse_floats(parts[-1:]) is not None and not by_tab
-    n = len(rows.words)
-    cut = f"; the file ends inside this line{limit_hint(n, reading)}" if line.is_cut else ""
+    cut = f"; the file ends inside this line{limit_hint(len(rows.words), reading)}" if line.is_cut else ""
     if len(values) != D or is_number:
         raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut}")
     try:

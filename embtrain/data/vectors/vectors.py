@@ -116,8 +116,7 @@ class Vectors:
         norms = np.sqrt(np.einsum("vd,vd->v", self.table, self.table, dtype=np.float64))     # (V,)
         norms, limits, unit = np.where(norms > 0, norms, 1), np.finfo(np.float32), self._new_table()
         np.divide(self.table, norms.clip(max=limits.max).astype(np.float32)[:, None], out=unit)
-        # lengths outside float32's range or precision
-        is_extreme = (norms > limits.max) | (norms < limits.tiny)
+        is_extreme = (norms > limits.max) | (norms < limits.tiny)  # outside float32's range or precision
         unit[is_extreme] = self.table[is_extreme] / norms[is_extreme, None]
         return unit
 
@@ -237,7 +236,8 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format, metada
             for word, row in counted(zip(words, vectors.table.astype("<f4", copy=False), strict=True)):
                 file.write(word + b" " + row.tobytes())
             return
-        line = b" ".join([b"%s", *[b"%.9g"] * D]) + b"\n"  # nine digits identify every float32
+        # Nine digits identify every float32. A point, because a whole number for each word would be read as its count.
+        line = b" ".join([b"%s", *[b"%#.9g" if (format, D) == ("glove", 1) else b"%.9g"] * D]) + b"\n"
         for word, row in counted(zip(words, vectors.table, strict=True)):
             file.write(line % (word, *row.tolist()))
 

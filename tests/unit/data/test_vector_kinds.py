@@ -162,6 +162,21 @@ def test_files_with_too_little_or_wrong_lines(tmp_path: Path, content: bytes, me
     assert message in refused(file(tmp_path, content))
 
 
+def test_a_list_of_counts_is_not_a_file_of_vectors(tmp_path: Path) -> None:
+    message = (": has one whole number for each word, as lists of counts have, for example a run's vocabulary.txt; "
+               "give a file of vectors, or the run folder")
+    for content in (b"the 40\nof 7\nking 7\n", b"the\t40\nof\t7", b"the 40\n"):
+        assert refused(file(tmp_path, content)) == message
+    assert read(file(tmp_path, b"3 1\nthe 40\nof 7\nking 7\n")).table.tolist() == [[40], [7], [7]]
+    for content in (b"the 40\nof 7.5\n", b"the -40\nof 7\n", b"the 4e1\nof 7\n"):
+        assert read(file(tmp_path, content)).table.shape == (2, 1)
+    assert read(file(tmp_path, b"the 40 2\nof 7 2\n")).table.shape == (2, 2)
+    for value in (0, 1, 123_456_789, 2.0 ** 31, -1, 0.5):    # written by this package
+        table = np.full((2, 1), value, np.float32)
+        vectors.write(tmp_path / "g", Vectors(["a", "b"], table), "glove")
+        assert np.array_equal(read(tmp_path / "g").table, table)
+
+
 # --- packings and other kinds of files -------------------------------------------------------------------------------
 
 def zipped(**members: bytes) -> bytes:

@@ -140,7 +140,7 @@ DAMAGED = {
     "text, one row": (b"2 1\na 1\n", r"x: ends after 1 row; line 1 declares 2"),
     "text, one word": (b"1 99999999\na 1\n", r"x:1: declares 1 word of 99,999,999 dimensions; should"),
     "text, one dimension": (b"999999999 1\na 1\n", r"x:1: declares 999,999,999 words of 1 dimension, more"),
-    "glove, one value": (b"a 1\nb 1 2\n", r"x:2: should be a word and 1 number as in line 1, got 2"),
+    "glove, one value": (b"a 1.5\nb 1 2\n", r"x:2: should be a word and 1 number as in line 1, got 2"),
     "binary, one row": (b"2 1\na " + struct.pack("<f", 1), r"x: ends after 1 row; line 1 declares 2"),
     "text, cut off": (b"3 2\na 1 2\nb 1 2\n     \n", r"x: ends after 2 rows; line 1 declares 3"),
     "text, goes on": (b"1 2\na 1 2\nb 1 2\n", r"x:3: more rows than the 1"),
