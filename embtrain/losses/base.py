@@ -29,6 +29,7 @@ from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits, trait
 from embtrain.common.types import LossInput, LossOutput, ProblemSpec, Query
+from embtrain.losses.result_checks import guarded
 
 
 class LossConfig(Section):
@@ -210,5 +211,8 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[Loss]:
-    """Return the loss class of that name. Raises UsageError with all names if it does not exist."""
-    return registry.find("embtrain.losses", Loss, name, "loss.name")
+    """Return the loss class of that name. Raises UsageError with all names if it does not exist.
+
+    A class of another package is returned as a subclass that checks its results (result_checks.py).
+    """
+    return guarded(registry.find("embtrain.losses", Loss, name, "loss.name"))

@@ -14,82 +14,39 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from embtrain.common import registry
+from embtrain.common.config.foreign_classes import Hook, is_ours, line_of, named, with_checks
 from embtrain.common.config.setting_keys import key
-from embtrain.common.errors import EmbtrainError, UsageError
+from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import PROBE, ModelView, Negatives, Query
 
 FIRST = 3             # draws of which log q is checked
 CELLS = 4_000_000     # probabilities that the check may compute; larger tables are not summed
 TOLERANCE = 1e-3      # of the sum of q, which float32 gives to about 1e-5
-_HERE = __name__.partition(".")[0]
-_guarded: dict[type[Any], type[Any]] = {}
 
 
 def guarded(source: type[Any]) -> type[Any]:
     """The class itself if it is of this package; else a sub-class that checks what it draws and names its errors."""
-    if not _is_ours(source) and source not in _guarded:
-        _guarded[source] = _sub_class(source)
-    return _guarded.get(source, source)
+    return with_checks(source, guarded, _CHECKS, _named)
 
 
-def _sub_class(source: type[Any]) -> type[Any]:
-    members: dict[str, Any] = {"__doc__": source.__doc__, "__module__": source.__module__,
-                               "__qualname__": source.__qualname__}
-    for name in dir(source):
-        function = inspect.getattr_static(source, name)
-        if inspect.isfunction(function) and not _is_ours(function) and _is_hook(source, name):
-            members[name] = _CHECKS.get(name, _named)(function)
-    return type(source.__name__, (source,), members)
+def _owner(source: Any) -> str:
+    return f"{key('source')}: {source.name}"
 
 
-def _is_ours(item: Any) -> bool:
-    return item.__module__.partition(".")[0] == _HERE
+def _named(function: Hook) -> Hook:
+    return named(function, _owner)
 
 
-def _is_hook(source: type[Any], name: str) -> bool:
-    """Whether a class of this package, from which the source derives, has the method."""
-    return any(name in vars(base) and _is_ours(base) for base in source.__mro__) or name == "__init__"
-
-
-def _named(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method with its exceptions as a UsageError that names file and line."""
-    @functools.wraps(function)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(self, *args, **kwargs)
-        except (EmbtrainError, MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            if "can't allocate memory" in str(error):
-                raise
-            where = registry.place(error, function.__module__) if _is_inside(error, function) else _line(function)
-            raise UsageError(f"{where}: {key('source')}: {self.name}: {function.__name__}: {type(error).__name__}: "
-                             f"{error}; correct it there") from error
-    return call
-
-
-def _is_inside(error: Exception, function: Callable[..., Any]) -> bool:
-    """Whether the error arose after the call had begun; a wrong number of arguments ends before."""
-    traceback = error.__traceback__
-    return traceback is not None and traceback.tb_next is not None
-
-
-def _line(function: Any) -> str:
-    code = inspect.unwrap(function).__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
-
-
-def _checked_draw(function: Callable[..., Any]) -> Callable[..., Any]:
-    named = _named(function)
+def _checked_draw(function: Hook) -> Hook:
+    call = _named(function)
 
     @functools.wraps(function)
     def draw(self: Any, query: Query, k: int, view: ModelView) -> Negatives:
-        drawn = named(self, query, k, view)
+        drawn = call(self, query, k, view)
 
         def refuse(what: str) -> NoReturn:
-            raise UsageError(f"{_line(function)}: {key('source')}: {self.name}: draw {what}")
+            raise UsageError(f"{line_of(function)}: {_owner(self)}: draw {what}")
         if not isinstance(drawn, Negatives):
             refuse(f"returned {type(drawn).__name__}; return Negatives")
         _check_ids(self, drawn, len(query), k, refuse)
@@ -101,13 +58,13 @@ def _checked_draw(function: Callable[..., Any]) -> Callable[..., Any]:
     return draw
 
 
-def _checked_init(function: Callable[..., Any]) -> Callable[..., Any]:
-    named = _named(function)
+def _checked_init(function: Hook) -> Hook:
+    call = _named(function)
 
     @functools.wraps(function)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        named(self, *args, **kwargs)
-        refuse_misplaced_traits(f"{_line(function)}: {key('source')}: {self.name}", vars(self), self.traits)
+        call(self, *args, **kwargs)
+        refuse_misplaced_traits(f"{line_of(function)}: {_owner(self)}", vars(self), self.traits)
     return init
 
 
@@ -157,7 +114,7 @@ def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callab
         if not fits.all():
             refuse(f"returned {name} that is not finite; return the log-probability of the draw")
     rows = min(len(query), CELLS // source.problem.n_candidates, 16)
-    if source.traits.density != "exact" or rows == 0 or _is_ours(inspect.unwrap(type(source).log_prob)):
+    if source.traits.density != "exact" or rows == 0 or is_ours(inspect.unwrap(type(source).log_prob)):
         return
     part = query.rows(slice(0, rows))
     everyone = torch.arange(source.problem.n_candidates, device=query.target.device).unsqueeze(0)

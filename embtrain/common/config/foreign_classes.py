@@ -1,0 +1,142 @@
+"""Components of other packages: subclasses that check results, and errors that name the user's file and line.
+
+A class of embtrain is used as it is. Any other one is used as a subclass of the same name whose hooks, the methods
+that a class of embtrain defines too, are wrapped: `named` turns exceptions into one line, and `checked` reads results.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from embtrain.common import registry
+from embtrain.common.errors import EmbtrainError, UsageError
+
+Hook = Callable[..., Any]
+Wrap = Callable[[Hook], Hook]
+Guard = Callable[[type[Any]], type[Any]]
+
+_HERE = __name__.partition(".")[0]
+_subclasses: dict[type[Any], type[Any]] = {}
+
+
+def is_ours(item: Any) -> bool:
+    """Whether a class or function is of this package."""
+    return item.__module__.partition(".")[0] == _HERE
+
+
+def line_of(function: Any) -> str:
+    """FILE:LINE of a function."""
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def described(component: Any) -> str:
+    """The name of a component, with its class and file if it is of another package: `mine (Mine in FILE)`."""
+    found = next((base for base in type(component).__mro__ if base not in _subclasses.values()), type(component))
+    if is_ours(found):
+        return component.name
+    try:
+        return f"{component.name} ({found.__qualname__} in {inspect.getfile(found)})"
+    except (OSError, TypeError):                                   # defined where there is no file
+        return f"{component.name} ({found.__qualname__} in {found.__module__})"
+
+
+def with_checks(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], other: Wrap) -> type[Any]:
+    """The class itself if it is of this package; else its subclass with wrapped hooks, which is made once.
+
+    checks: by the name of the hook; other: for the other hooks. guard: the function that calls this one; a pickle
+    contains it with the user's class.
+    """
+    if is_ours(component) or component in _subclasses.values():
+        return component
+    if component not in _subclasses:
+        _subclasses[component] = _subclass(component, guard, checks, other)
+    return _subclasses[component]
+
+
+def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], other: Wrap) -> type[Any]:
+    members: dict[str, Any] = {"__doc__": component.__doc__, "__module__": component.__module__,
+                               "__qualname__": component.__qualname__}
+    for name in dir(component):
+        function = inspect.getattr_static(component, name)
+        if inspect.isfunction(function) and not is_ours(function) and _is_hook(component, name):
+            members[name] = checks.get(name, other)(function)
+
+    def reduce_ex(self: Any, protocol: Any) -> Any:
+        reduced: Any = component.__reduce_ex__(self, protocol)  # type: ignore[call-arg]
+        if isinstance(reduced, str):
+            return reduced
+        made, arguments, *rest = reduced
+        if arguments and arguments[0] is type(self):
+            return _restored, (guard, component, made, arguments[1:]), *rest
+        return made, arguments, *rest
+
+    return type(component.__name__, (component,), members | {"__reduce_ex__": reduce_ex})
+
+
+def _restored(guard: Guard, component: type[Any], made: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """A new object for a copy or a pickle."""
+    return made(guard(component), *arguments)
+
+
+def _is_hook(component: type[Any], name: str) -> bool:
+    """Whether a class of this package, from which the component derives, has the method."""
+    return any(name in vars(base) and is_ours(base) for base in component.__mro__) or name == "__init__"
+
+
+def named(function: Hook, owner: Callable[[Any], str], is_kept: Callable[[Exception], bool] = lambda _: False) -> Hook:
+    """The method with its exceptions as a UsageError that names file and line.
+
+    owner: text that names the object. is_kept: whether an exception inside the method stays as it is.
+    """
+    @functools.wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(self, *args, **kwargs)
+        except (EmbtrainError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            is_inside = _is_inside(error)
+            if "can't allocate memory" in str(error) or (is_inside and is_kept(error)):
+                raise
+            where = registry.place(error, function.__module__) if is_inside else line_of(function)
+            raise UsageError(f"{where}: {owner(self)}: {function.__name__}: {type(error).__name__}: {error}; correct "
+                             "it there") from error
+    return call
+
+
+def _is_inside(error: Exception) -> bool:
+    """Whether the error arose after the call had begun; a wrong number of arguments ends before."""
+    traceback = error.__traceback__
+    return traceback is not None and traceback.tb_next is not None
+
+
+def checked(function: Hook, call: Hook, owner: Callable[[Any], str], problem: Callable[..., str]) -> Hook:
+    """The hook `call` of a function, whose result is checked.
+
+    problem(self, result, *arguments) returns what is wrong with the result and what to do, or "".
+    """
+    @functools.wraps(function)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = call(self, *args, **kwargs)
+        if line := problem(self, result, *args, **kwargs):
+            raise UsageError(f"{line_of(function)}: {owner(self)}: {function.__name__} {line}")
+        return result
+    return run
+
+
+# -- results of hooks: each function returns a problem, or "" ---------------------------------------------------------
+
+def metrics_problem(_: Any, result: Any, *__: Any, **___: Any) -> str:
+    """Metrics for the log are a dict of names and numbers."""
+    if not isinstance(result, Mapping):
+        return f"returned {type(result).__name__}; return a dict of names and numbers, {{}} for none"
+    for name, value in result.items():
+        if not isinstance(name, str) or not isinstance(value, int | float):
+            return f"returned {type(value).__name__} for {name!r}; return a number for each name, as float(value)"
+    return ""
