@@ -79,6 +79,8 @@ def run() -> int:
     except PARSE_ERROR as error:
         return _print_error(UsageError.code, _format_parse_error(error))
     except SystemExit as error:
+        if (where := registry.place_in_plugin(error)) is not None:   # exit 0 would be a success
+            return _print_error(DataError.code, f"{where}: SystemExit: {error}; correct it there")
         # typer turns a closed pipe into exit 1.
         return _closed_pipe() if isinstance(error.__context__, BrokenPipeError) else _code(error)
     except BrokenPipeError:

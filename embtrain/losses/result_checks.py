@@ -27,7 +27,7 @@ def _owner(loss: Any) -> str:
 
 
 def _named(function: Hook) -> Hook:
-    return named(function, _owner, is_kept=lambda error: True)
+    return named(function, _owner, keeps_errors=True)
 
 
 def _checked(problem: Callable[..., str]) -> Wrap:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
 
+from embtrain.common.errors import DataError, EmbtrainError
+from embtrain.common.registry import place
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing import density_rules, draw_rules, state_rules
 from embtrain.testing.case import ContractError, SourceCase
@@ -67,9 +69,10 @@ def check_source(source: type[NegativeSource], *, deterministic: bool = False, *
 def check_rules(case: SourceCase, skipped: Container[str] = ()) -> Iterator[RuleResult]:
     """Check every rule, also after a broken one, and yield its result as soon as it is known.
 
-    skipped: names of rules that do not apply. Raises what the constructor of the source raises on the settings.
+    skipped: names of rules that do not apply. Raises the EmbtrainError of the source's constructor, and
+    DataError with file and line for another exception there.
     """
-    applicable = [rule for rule in rules_of(case.build()) if rule.__name__ not in skipped]
+    applicable = [rule for rule in rules_of(_built(case)) if rule.__name__ not in skipped]
     for rule in RULES:
         problem: str | None = None
         if rule in applicable:
@@ -81,11 +84,22 @@ def check_rules(case: SourceCase, skipped: Container[str] = ()) -> Iterator[Rule
         yield RuleResult(case.source.name, rule.__name__, (rule.__doc__ or "").split("\n")[0], problem)
 
 
+def _built(case: SourceCase) -> NegativeSource:
+    """The source of a case; DataError with file and line if its constructor raises another error."""
+    try:
+        return case.build()
+    except EmbtrainError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise DataError(f"{place(error, case.source.__module__)}: {type(error).__name__}: {error}; correct it there"
+                        ) from error
+
+
 def _check(case: SourceCase, rule: Callable[[SourceCase], None]) -> None:
     """Check one rule; ContractError for any exception."""
     try:
         rule(case)
     except ContractError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:                   # an exit would end the command as if all rules held
         raise ContractError(case.source.name, rule.__name__, f"{type(error).__name__}: {error}") from error

@@ -89,10 +89,11 @@ def _is_hook(component: type[Any], name: str) -> bool:
     return any(name in vars(base) and is_ours(base) for base in component.__mro__) or name == "__init__"
 
 
-def named(function: Hook, owner: Callable[[Any], str], is_kept: Callable[[Exception], bool] = lambda _: False) -> Hook:
+def named(function: Hook, owner: Callable[[Any], str], keeps_errors: bool = False) -> Hook:
     """The method with its exceptions as a UsageError that names file and line.
 
-    owner: text that names the object. is_kept: whether an exception inside the method stays as it is.
+    owner: text that names the object. keeps_errors: exceptions inside the method stay as they are. SystemExit never
+    does, because the command would end as if it were done.
     """
     @functools.wraps(function)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -100,9 +101,10 @@ def named(function: Hook, owner: Callable[[Any], str], is_kept: Callable[[Except
             return function(self, *args, **kwargs)
         except (EmbtrainError, MemoryError, torch.OutOfMemoryError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             is_inside = _is_inside(error)
-            if "can't allocate memory" in str(error) or (is_inside and is_kept(error)):
+            is_kept = keeps_errors and is_inside and isinstance(error, Exception)
+            if is_kept or "can't allocate memory" in str(error):
                 raise
             where = registry.place(error, function.__module__) if is_inside else line_of(function)
             raise UsageError(f"{where}: {owner(self)}: {function.__name__}: {type(error).__name__}: {error}; correct "
@@ -110,7 +112,7 @@ def named(function: Hook, owner: Callable[[Any], str], is_kept: Callable[[Except
     return call
 
 
-def _is_inside(error: Exception) -> bool:
+def _is_inside(error: BaseException) -> bool:
     """Whether the error arose after the call had begun; a wrong number of arguments ends before."""
     traceback = error.__traceback__
     return traceback is not None and traceback.tb_next is not None

@@ -72,6 +72,18 @@ def test_every_rule_is_printed_with_its_result(check) -> None:
     assert last == f"even.py: {n} rules hold; {len(RULES) - n} do not apply (-)"
 
 
+@pytest.mark.parametrize("error", ["SystemExit: 0", "ValueError: 1"])
+def test_an_exit_or_error_of_the_constructor_is_one_line(check, error: str) -> None:
+    raised = error.replace(": ", "(") + ")"
+    code, lines, err = check("ends.py", f"{HEAD}\n    def __init__(self, config, problem):\n        raise {raised}\n")
+    assert (code, lines) == (3, []) and err.endswith(f"ends.py:24: {error}; correct it there\n")
+
+
+def test_an_exit_in_a_draw_breaks_the_rules(check) -> None:
+    code, lines, _ = check("ends.py", f"{HEAD}\n    def draw(self, query, k, view):\n        raise SystemExit(0)\n")
+    assert code == 3 and any("even: shapes: SystemExit: 0" in line for line in lines)
+
+
 def test_a_broken_rule_is_named_and_the_others_are_still_checked(check) -> None:
     code, lines, err = check("two.py", HEAD + BROKEN)
     broken = [line for line in lines if line.startswith("broken")]

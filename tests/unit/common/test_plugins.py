@@ -24,6 +24,7 @@ from embtrain.experiment.comparison import results
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.run import provenance
 from embtrain.losses import base as losses
+from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -236,6 +237,18 @@ def test_an_exception_in_an_own_loss_names_its_line(
     assert re.fullmatch(rf"embtrain: error: {path}:6: {message}; correct it there\n", capsys.readouterr().err)
 
 
+def test_an_exit_in_an_own_model_is_an_error(
+        plug_in: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        ) -> None:
+    path = plug_in("own.py", "from embtrain.models.words.skipgram import SkipGram\nclass Own(SkipGram):\n"
+                   "    name = 'own'\n    def encode(self, batch):\n        raise SystemExit(0)\n")
+    model = models.find("own")
+    monkeypatch.setattr(entry_point, "_command", lambda: model.encode(object.__new__(model), None))
+    monkeypatch.setattr(sys, "argv", ["embtrain"])
+    assert entry_point.run() == DataError.code
+    assert capsys.readouterr().err == f"embtrain: error: {path}:5: SystemExit: 0; correct it there\n"
+
+
 def test_two_files_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
@@ -294,6 +307,7 @@ def test_a_wrong_draw_is_one_line_with_file_and_line(make: Make, old: str, new: 
     ("return torch.full(ids.shape", "raise OSError(2, 'gone')\n        return torch.full(ids.shape", 20,
      "log_prob: FileNotFoundError"),
     ("def draw(self, query, k, view)", "def draw(self, query)", 12, "draw: TypeError"),
+    ("v = self.problem.n_candidates", "raise SystemExit(0)", 14, "draw: SystemExit"),
     ("    def draw(", "    def __init__(self, config, problem):\n        config.nothing\n\n    def draw(", 13,
      "__init__: AttributeError"),
 ])
