@@ -5,7 +5,8 @@ none         no negatives
 every        all candidates, once each: the exact sum
 in_batch     the targets of the other rows of a chunk
 memory       the targets of recent batches
-plugin_checks  checks of the draws of sources of other packages
+draw_checks  checks of the fields of a draw
+plugin_checks  checks of sources of other packages while they run
 static       q is the same for every query: uniform, log-uniform, unigram
 listed       q is a list of candidates per query, mixed with static noise: from a file, or by relation and side
 softmax      q approximates the model's softmax: exactly, by cells, by kernels, resampled, in a mixture

@@ -1,7 +1,7 @@
 """Checks of sources of other packages: wrong draws and exceptions end in one line with the user's file and line.
 
-Shapes, types and ids are checked at every draw, because the compiled engine reads ids without a check. That log q is
-finite and that q sums to 1 is checked at the first draws alone.
+Shapes, types and ids are checked at every draw (draw_checks.py), because the compiled engine reads ids without a check.
+Ranges of weights and origins, and that log q is finite and q sums to 1, are checked at the first draws alone.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
 
 from embtrain.common.config.foreign_classes import Hook, is_ours, line_of, named, with_checks
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import PROBE, ModelView, Negatives, Query
+from embtrain.negatives.draw_checks import id_problem, layout_problem, value_problem
 
-FIRST = 3             # draws of which log q is checked
+FIRST = 3             # draws whose values are checked
 CELLS = 4_000_000     # probabilities that the check may compute; larger tables are not summed
 TOLERANCE = 1e-3      # of the sum of q, which float32 gives to about 1e-5
 
@@ -49,10 +49,15 @@ def _checked_draw(function: Hook) -> Hook:
             raise UsageError(f"{line_of(function)}: {_owner(self)}: draw {what}")
         if not isinstance(drawn, Negatives):
             refuse(f"returned {type(drawn).__name__}; return Negatives")
-        _check_ids(self, drawn, len(query), k, refuse)
+        if problem := layout_problem(drawn, len(query), query.target.device):
+            refuse(problem)
+        _check_count(self, drawn, k, refuse)
+        if problem := id_problem(drawn, self.problem.n_candidates):
+            refuse(problem)
         seen = vars(self).setdefault("_draws_checked", 0)
         if seen < FIRST:
             self._draws_checked = seen + 1
+            _check_values(self, drawn, view, refuse)
             _check_densities(self, drawn, query, refuse)
         return drawn
     return draw
@@ -71,36 +76,25 @@ def _checked_init(function: Hook) -> Hook:
 _CHECKS = {"draw": _checked_draw, "__init__": _checked_init}
 
 
-def _check_ids(source: Any, drawn: Negatives, n: int, k: int, refuse: Callable[[str], NoReturn]) -> None:
-    ids, traits = drawn.ids, source.traits
-    if ids is None:
+def _check_count(source: Any, drawn: Negatives, k: int, refuse: Callable[[str], NoReturn]) -> None:
+    """Refuse another number of negatives than k, probes excluded."""
+    ids, traits, probes = drawn.ids, source.traits, 0
+    if ids is None or traits.exhaustive or traits.min_batch_size > 1:
         return
-    v = source.problem.n_candidates
-    if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 2:
-        refuse(f"returned ids of {getattr(ids, 'dtype', type(ids).__name__)} with shape "
-               f"{tuple(getattr(ids, 'shape', ()))}; return int64 of shape (draws, k)")
-    if drawn.draw_id is None and len(ids) not in (1, n):
-        refuse(f"returned {len(ids)} draws for {n} rows without draw_id; return one draw, one draw per row, or draws "
-               "with draw_id, as from draw_layout(query)")
-    if drawn.draw_id is not None and (drawn.draw_id.shape != (n,) or (n and int(drawn.draw_id.max()) >= len(ids))):
-        refuse(f"returned a draw_id that is not one of its {len(ids)} draws for each of {n} rows; call "
-               "draw_layout(query)")
-    if not traits.exhaustive and traits.min_batch_size == 1:
-        probes = 0
-        if drawn.origin is not None:
-            probes = int((drawn.origin == PROBE).broadcast_to(ids.shape).sum(1).max()) if ids.numel() else 0
-        if ids.shape[1] - probes not in (k, k * len(traits.components)):
-            refuse(f"returned {ids.shape[1] - probes} negatives, but k is {k}; return k negatives")
-    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= v):
-        refuse(f"returned ids from {int(ids.min())} to {int(ids.max())}; return ids from 0 to {v - 1}")
-    for name in ("log_q", "weight", "origin"):
-        value = getattr(drawn, name)
-        try:
-            if value is not None:
-                torch.broadcast_to(value, ids.shape)
-        except RuntimeError:
-            refuse(f"returned {name} of shape {tuple(value.shape)} for ids of {tuple(ids.shape)}; return the same "
-                   "shape, or one that broadcasts to it")
+    if drawn.origin is not None and ids.numel():
+        probes = int((drawn.origin == PROBE).broadcast_to(ids.shape).sum(1).max())
+    if ids.shape[1] - probes not in (k, k * len(traits.components)):
+        refuse(f"returned {ids.shape[1] - probes} negatives, but k is {k}; return k negatives")
+
+
+def _check_values(source: Any, drawn: Negatives, view: ModelView, refuse: Callable[[str], NoReturn]) -> None:
+    """Refuse weights and origins out of range, and vectors of another D than the model's."""
+    traits = source.traits
+    can_be_empty = traits.density == "none" or traits.exhaustive or traits.min_batch_size > 1 or drawn.k == 0
+    if problem := value_problem(drawn, can_be_empty):
+        refuse(problem)
+    if drawn.vectors is not None and drawn.vectors.shape[2] != (d := view.table().shape[1]):
+        refuse(f"returned vectors of {drawn.vectors.shape[2]} dimensions; return {d}, those of the model's table")
 
 
 def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callable[[str], NoReturn]) -> None:

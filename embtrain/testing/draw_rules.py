@@ -7,6 +7,7 @@ import torch
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives.base import NegativeSource
+from embtrain.negatives.draw_checks import id_problem, layout_problem, value_problem
 from embtrain.testing.case import SourceCase, is_close, per_row
 from embtrain.testing.worlds import FEW_STEPS, TableView, V, query, trained
 
@@ -79,41 +80,23 @@ def shapes(case: SourceCase) -> None:
 
 def _shapes(case: SourceCase, source: NegativeSource, batch: Query, drawn: Negatives) -> None:
     rows, ids = len(batch), drawn.ids
-    for name in ("vectors", "log_q", "weight", "origin", "total_weight", "log_q_target"):
-        value = getattr(drawn, name)
-        case.require(value is None or not value.requires_grad, "shapes", f"{name} has a gradient; detach it")
+    problem = layout_problem(drawn, rows, batch.target.device)
+    case.require(not problem, "shapes", f"a draw {problem}")
     if ids is None:
-        case.require(drawn.vectors is not None and drawn.vectors.ndim == 3 and len(drawn.vectors) == rows, "shapes",
-                     "neither ids (G, K) nor vectors (B, K, D) are returned")
         return
-    case.require(ids.dtype == torch.int64 and ids.ndim == 2, "shapes",
-                 f"ids are {ids.dtype} of shape {tuple(ids.shape)}; return int64 (G, K)")
-    case.require(((ids >= 0) & (ids < V)).all(), "ids", f"ids are not all in 0..{V - 1}")
-    case.require(len(ids) in (1, rows) or drawn.draw_id is not None, "shapes",
-                 f"{len(ids)} draws for {rows} rows without draw_id")
-    for name in ("log_q", "weight", "origin"):
-        value = getattr(drawn, name)
-        try:
-            if value is not None:
-                torch.broadcast_to(value, ids.shape)
-        except RuntimeError:
-            case.require(False, "shapes", f"{name} {tuple(value.shape)} does not broadcast to ids {tuple(ids.shape)}")
-    for name in ("log_q", "log_q_target", "weight", "total_weight"):
-        value = getattr(drawn, name)
-        case.require(value is None or value.is_floating_point(), "shapes", f"{name} is not a float tensor")
-    if drawn.draw_id is not None:
-        case.require(drawn.draw_id.shape == (rows,) and int(drawn.draw_id.max()) + 1 == len(ids), "shapes",
-                     f"draw_id does not give each of {rows} rows one of {len(ids)} draws")
-    case.require(drawn.log_q_target is None or drawn.log_q_target.shape == (rows,), "shapes",
-                 f"log_q_target is not of shape ({rows},)")
+    problem = id_problem(drawn, V)
+    case.require(not problem, "ids", f"a draw {problem}")
+    case.require(drawn.draw_id is None or int(drawn.draw_id.max()) + 1 == len(ids), "shapes",
+                 f"draw_id does not give each of {rows} rows one of {len(ids)} draws")
+    problem = value_problem(drawn, can_be_empty=True)
+    case.require(not problem, "weights", f"a draw {problem}")
     if source.traits.density != "none" or drawn.total_weight is not None:
         _weights(case, source, drawn, rows)
 
 
 def _weights(case: SourceCase, source: NegativeSource, drawn: Negatives, rows: int) -> None:
     total = drawn.total_weight
-    case.require(total is not None and total.shape in ((1, 1), (rows, 1)), "weights",
-                 "total_weight is not of shape (1, 1) or (B, 1)")
+    case.require(total is not None, "weights", "total_weight is None; return the sum of the weights of a row")
     assert total is not None
     if rows < source.traits.min_batch_size:                # no negatives: total_weight is any positive number
         case.require((total > 0).all(), "weights", "total_weight is 0 for a batch that is too small for a draw")
