@@ -98,7 +98,7 @@ class Loss(nn.Module):
 
         Raises UsageError if the source does not report a q that the loss needs.
         """
-        self._require_q(scored)
+        self.require_q(scored.log_q, scored.drawn.log_q_target)
         example = self.example(scored)  # (B,)
         if self.config.penalty > 0:
             example = example + self._penalty(scored)
@@ -166,11 +166,12 @@ class Loss(nn.Module):
         super().__setstate__({**state, "_sample_generator": torch.Generator()})
         self.set_extra_state(torch.frombuffer(bytearray(state["_sample_generator"]), dtype=torch.uint8))
 
-    def _require_q(self, scored: LossInput) -> None:
-        if self.traits.needs_q != "no" and scored.log_q is None:
+    def require_q(self, log_q: Tensor | None, log_q_target: Tensor | None) -> None:
+        """Raise UsageError if a draw lacks the q that the loss needs."""
+        if self.traits.needs_q != "no" and log_q is None:
             raise UsageError(f"loss.name: {self.name} corrects for the probability of each draw, but this source "
                              "states none; use a source whose density is exact or conditional, or loss.name: logistic")
-        if self.traits.needs_q == "target" and scored.drawn.log_q_target is None:
+        if self.traits.needs_q == "target" and log_q_target is None:
             raise UsageError(f"loss.name: {self.name} needs the probability of the target under the source, but this "
                              "source has none; use a source whose density is exact, or loss.name: logistic")
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embtrain.common.config.foreign_classes import described
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
 from embtrain.kernels.core.tables import NegativeBatch, Table
@@ -160,7 +161,8 @@ class CompiledStep(Engine):
         drawn = self.source.draw(query, k, self.view)
         if drawn.ids is None or len(drawn.ids) != n:
             raise UsageError(f"train.engine: fused needs ids of {n} draws under negatives.share_draws_by: "
-                             f"{self.source.config.share_draws_by}, but {self.source.name} drew differently; use step")
+                             f"{self.source.config.share_draws_by}, but {described(self.source)} drew differently; "
+                             "set train.engine: autograd")
         return drawn
 
     def _mark(self, drawn: Negatives, query: Query) -> Negatives:
@@ -168,13 +170,15 @@ class CompiledStep(Engine):
         return mark_false_negatives(drawn, query, self.source.config.filter, self.known_positives)
 
     def _draw_terms(self, drawn: Negatives) -> DrawTerms:
-        """What the update reads of a draw. UsageError if the total weight differs between pairs."""
+        """What the update reads of a draw. UsageError if the total weight differs between pairs, or q is missing."""
         ids = cast(Tensor, drawn.ids)
         corrects = self.loss.traits.needs_q != "no"
         total = None if self.loss.name in self.losses_of_weights else drawn.total_weight
         if total is not None and total.numel() != 1:
-            raise UsageError(f"train.engine: fused needs one total weight for all pairs, but {self.source.name} has "
-                             "one for each; use step")
+            raise UsageError("train.engine: fused needs one total weight for all pairs, but "
+                             f"{described(self.source)} has one for each; set train.engine: autograd")
+        if not self.static_source:
+            self.loss.require_q(drawn.log_q, drawn.log_q_target)
         if self.static_source:       # without reading the tensor, which may be on a GPU
             total_weight = float(np.float32(self.source.config.total_weight or drawn.k))
         else:

@@ -354,10 +354,24 @@ def test_unsupported_kernel_input_is_rejected_by_name() -> None:
                 Negatives(model.ids[:1])
 
     for share, says in (("row", "one total weight"), ("window", "needs ids of 2 draws")):
+        says = rf"^train\.engine: fused .*{says}.*, but given \(.*Other in .*test_fused\.py\) .*; set train\."
         loss = parts("unigram", "row", "nce", "none", 7)[1]
         built = make(CompiledWindows, Other(NegativesConfig(share_draws_by=share, k=3), problem(7)), loss, 7)
         with pytest.raises(UsageError, match=says):
             built.engine(BLOCK)
+
+
+@pytest.mark.parametrize("missing", ["log_q", "log_q_target"])
+def test_a_draw_without_the_q_of_the_loss_is_refused_by_both_engines(missing: str) -> None:
+    class Other(Given):
+        def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+            return replace(super().draw(query, k, view), **{missing: None})
+
+    for kind, block in ((CompiledWindows, BLOCK), (Step, BLOCK.pairs())):
+        source = Other(NegativesConfig(share_draws_by="row", k=3), problem(7))
+        built = make(kind, source, parts("unigram", "row", "nce", "none", 7)[1], 7)
+        with pytest.raises(UsageError, match=r"^loss\.name: nce (corrects for|needs) the probability of "):
+            built.engine(block)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("share", ["row", "window", "block"])

@@ -98,7 +98,7 @@ def test_source_that_ignores_the_requested_layout_is_rejected() -> None:
     fused = build(CompiledPairs, replacement=False)
     draw = fused.source.draw
     fused.source.draw = lambda query, k, view: draw(query.rows(slice(0, 3)), k, view)
-    with pytest.raises(UsageError, match="use step"):
+    with pytest.raises(UsageError, match=r"drew differently; set train\.engine: autograd$"):
         fused(rows())
 
 
