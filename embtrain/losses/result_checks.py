@@ -12,8 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embtrain.common.config.foreign_classes import Hook, Wrap, checked, line_of, metrics_problem, named, with_checks
-from embtrain.common.errors import UsageError
+from embtrain.common.config.foreign_classes import (
+    Hook,
+    Wrap,
+    checked,
+    metrics_problem,
+    named,
+    require_base_init,
+    state_problem,
+    with_checks,
+)
 from embtrain.common.types import LossInput, LossOutput, Query
 
 
@@ -39,9 +47,7 @@ def _checked_init(function: Hook) -> Hook:
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         call(self, *args, **kwargs)
-        if "config" not in vars(self):
-            raise UsageError(f"{line_of(function)}: {_owner(self)}: __init__ leaves out the base class; call "
-                             "super().__init__(config, problem) first")
+        require_base_init(self, function, _owner)
     return init
 
 
@@ -101,4 +107,5 @@ _CHECKS: Mapping[str, Wrap] = {
     "log_partition": _checked(_log_partition),
     "negative_weights": _checked(_negative_weights),
     "metrics": _checked(metrics_problem),
+    "get_extra_state": _checked(lambda _, result: state_problem(result)),
 }

@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
-from embtrain.common.config.foreign_classes import Hook, is_ours, line_of, named, with_checks
+from embtrain.common.config.foreign_classes import (
+    Hook,
+    Wrap,
+    checked,
+    is_ours,
+    line_of,
+    metrics_problem,
+    named,
+    require_base_init,
+    state_problem,
+    with_checks,
+)
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits
@@ -69,11 +81,50 @@ def _checked_init(function: Hook) -> Hook:
     @functools.wraps(function)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         call(self, *args, **kwargs)
+        require_base_init(self, function, _owner)
         refuse_misplaced_traits(f"{line_of(function)}: {_owner(self)}", vars(self), self.traits)
     return init
 
 
-_CHECKS = {"draw": _checked_draw, "__init__": _checked_init}
+def _checked(problem: Callable[..., str]) -> Wrap:
+    return lambda function: checked(function, _named(function), _owner, problem)
+
+
+def _log_prob_problem(_: Any, result: Any, query: Query, ids: Tensor) -> str:
+    if ids.ndim != 2:                                             # a call by a base class, in a form of its own
+        return ""
+    shape = (len(query), ids.shape[1])
+    expected = f"return floats of shape {shape}, or that broadcast to it"
+    if not isinstance(result, Tensor):
+        return f"returned {type(result).__name__}; {expected}"
+    is_broadcast = result.ndim <= 2 and all(a in (1, b) for a, b in zip(result.shape[::-1], shape[::-1], strict=False))
+    if not is_broadcast or not result.is_floating_point():
+        return f"returned {result.dtype} of shape {tuple(result.shape)}; {expected}"
+    return ""
+
+
+def _state_problem(source: Any, result: Any) -> str:
+    """The problem with a state: a value that cannot be saved, or a missing key, without which `resume` would fail."""
+    remedy = "{**super().state_dict(), ...}"
+    if not isinstance(result, dict):
+        return f"returned {type(result).__name__}; return a dict, {remedy}"
+    needed = {"random"}
+    if is_ours(inspect.unwrap(type(source).load_state_dict)):
+        base: Any = next(base for base in type(source).__mro__ if is_ours(base) and "state_dict" in vars(base))
+        needed |= base.state_dict(source).keys()
+    if missing := sorted(needed - result.keys()):
+        return f"lacks {', '.join(map(repr, missing))}; return {remedy}"
+    return state_problem(result)
+
+
+_CHECKS: Mapping[str, Wrap] = {
+    "__init__": _checked_init,
+    "draw": _checked_draw,
+    "log_prob": _checked(_log_prob_problem),
+    "learn": _checked(metrics_problem),
+    "metrics": _checked(metrics_problem),
+    "state_dict": _checked(_state_problem),
+}
 
 
 def _check_count(source: Any, drawn: Negatives, k: int, refuse: Callable[[str], NoReturn]) -> None:

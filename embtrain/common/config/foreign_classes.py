@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from embtrain.common import registry
 from embtrain.common.errors import EmbtrainError, UsageError
@@ -20,6 +21,7 @@ Hook = Callable[..., Any]
 Wrap = Callable[[Hook], Hook]
 Guard = Callable[[type[Any]], type[Any]]
 
+MAX_DEPTH = 50                 # levels of a state, as in a checkpoint
 _HERE = __name__.partition(".")[0]
 _subclasses: dict[type[Any], type[Any]] = {}
 
@@ -132,13 +134,41 @@ def checked(function: Hook, call: Hook, owner: Callable[[Any], str], problem: Ca
     return run
 
 
+def require_base_init(component: Any, function: Hook, owner: Callable[[Any], str]) -> None:
+    """Raise UsageError if an __init__ has not called that of the base class, which sets `config`."""
+    if "config" not in vars(component):
+        raise UsageError(f"{line_of(function)}: {owner(component)}: __init__ leaves out the base class; call "
+                         "super().__init__(config, problem) first")
+
+
 # -- results of hooks: each function returns a problem, or "" ---------------------------------------------------------
 
 def metrics_problem(_: Any, result: Any, *__: Any, **___: Any) -> str:
-    """Metrics for the log are a dict of names and numbers."""
-    if not isinstance(result, Mapping):
+    """The problem with metrics for the log, a dict of names and numbers."""
+    if not isinstance(result, dict):
         return f"returned {type(result).__name__}; return a dict of names and numbers, {{}} for none"
     for name, value in result.items():
         if not isinstance(name, str) or not isinstance(value, int | float):
             return f"returned {type(value).__name__} for {name!r}; return a number for each name, as float(value)"
     return ""
+
+
+def state_problem(value: Any, where: str = "", depth: int = MAX_DEPTH) -> str:
+    """The problem with a state: values that a checkpoint cannot contain."""
+    if isinstance(value, Tensor):
+        if value.layout == torch.strided and not value.is_quantized and not value.is_meta:
+            return ""
+        return f"returned a sparse, quantized or meta tensor{where and f' at {where}'}; return a dense one"
+    if depth == 0:
+        return f"returned more than {MAX_DEPTH} levels; return a flat state"
+    if isinstance(value, dict):
+        for name in value:
+            if not isinstance(name, str | int) or isinstance(name, bool):
+                return f"returned the key {name!r}{where and f' at {where}'}; return keys that are str or int"
+        return next(filter(None, (state_problem(x, f"{where}[{name!r}]", depth - 1) for name, x in value.items())), "")
+    if isinstance(value, list | tuple):
+        return next(filter(None, (state_problem(x, f"{where}[{i}]", depth - 1) for i, x in enumerate(value))), "")
+    if value is None or isinstance(value, bool | int | float | str):
+        return ""
+    return (f"returned {type(value).__name__}{where and f' at {where}'}, which a checkpoint cannot contain; return "
+            "tensors, numbers or text, in dicts, lists and tuples")

@@ -326,6 +326,73 @@ def test_a_wrong_draw_is_one_line_with_file_and_line(make: Make, old: str, new: 
     assert "\n" not in str(wrong.value)
 
 
+@pytest.mark.parametrize(("result", "message"), [
+    ("None", r"returned NoneType; return a dict of names and numbers, \{\} for none"), ("[1.0]", "returned list; "),
+    ("{'a': torch.ones(())}", r"returned Tensor for 'a'; return a number for each name, as float\(value\)$"),
+    ("{'a': 'high'}", "returned str for 'a'; return a number"), ("{1: 1.0}", "returned float for 1; return a number")])
+@pytest.mark.parametrize(("hook", "arguments"), [("metrics", ()), ("learn", (None, None, None))])
+def test_wrong_metrics_are_one_line(make: Make, hook: str, arguments: tuple[None, ...], result: str, message: str
+                                    ) -> None:
+    path = make(f"{SOURCE}\n    def {hook}(self, *arguments):\n        return {result}\n")
+    with pytest.raises(UsageError, match=rf"^{path}:22: negatives\.source: mine: {hook} {message}") as wrong:
+        getattr(_built("mine"), hook)(*arguments)
+    assert "\n" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(("result", "message"), [
+    ("None", r"returned NoneType; return a dict, \{\*\*super\(\)\.state_dict\(\), \.\.\.\}$"),
+    ("{'m': 1}", r"lacks 'random'; return \{\*\*super\(\)\.state_dict\(\), \.\.\.\}$"),
+    ("{**super().state_dict(), 'm': torch.ones(3).numpy()}",
+     r"returned ndarray at \['m'\], which a checkpoint cannot contain; return tensors, numbers or text, in dicts"),
+    ("{**super().state_dict(), 'm': [{'n': {1}}]}", r"returned set at \['m'\]\[0\]\['n'\], which a checkpoint cannot "),
+    ("{**super().state_dict(), 'm': len}", r"returned builtin_function_or_method at \['m'\], which a checkpoint ca"),
+    ("{**super().state_dict(), 'm': self.random}", r"returned Generator at \['m'\], which a checkpoint cannot contain"),
+    ("{**super().state_dict(), 'm': {1.5: 2}}", r"returned the key 1\.5 at \['m'\]; return keys that are str or int"),
+    ("{**super().state_dict(), 'm': torch.eye(2).to_sparse()}", r"returned a sparse, .* meta tensor at \['m'\]; ")])
+def test_a_state_that_no_checkpoint_can_contain_is_one_line(make: Make, result: str, message: str) -> None:
+    path = make(f"{SOURCE}\n    def state_dict(self):\n        return {result}\n")
+    with pytest.raises(UsageError, match=rf"^{path}:22: negatives\.source: mine: state_dict {message}"):
+        _built("mine").state_dict()
+
+
+def test_a_state_of_numbers_and_text_is_kept(make: Make) -> None:
+    make(f"{SOURCE}\n    def state_dict(self):\n        return {{**super().state_dict(), 'm': (1, None, 'a', 2.5)}}\n")
+    assert _built("mine").state_dict().keys() == {"random", "m"}
+
+
+@pytest.mark.parametrize("loads_alone", [False, True])
+def test_a_state_lacks_no_key_that_the_base_loads(make: Make, loads_alone: bool) -> None:
+    load = "    def load_state_dict(self, state):\n        self.random.set_state(state['random'])\n"
+    make("from embtrain.negatives.memory import TargetMemory\nclass Mine(TargetMemory):\n    name = 'mine'\n"
+         "    def state_dict(self):\n        return {'random': self.random.get_state()}\n" + load * loads_alone)
+    mine = _built("mine")
+    if loads_alone:
+        mine.load_state_dict(mine.state_dict())
+        return
+    with pytest.raises(UsageError, match=r"mine: state_dict lacks '\w+', .*; return \{\*\*super"):
+        mine.state_dict()
+
+
+@pytest.mark.parametrize("result", ["None", "torch.zeros(3, 7)", "torch.zeros(ids.shape).long()"])
+def test_a_wrong_log_prob_is_one_line(make: Make, result: str) -> None:
+    path = make(SOURCE.replace("return torch.full(ids.shape", f"return {result}\n        return torch.full(ids.shape"))
+    with pytest.raises(UsageError, match=rf"^{path}:19: negatives\.source: mine: log_prob returned .*; return floats"):
+        _draw()
+
+
+def test_a_log_prob_that_the_base_calls_with_one_id_per_row_is_not_refused(make: Make) -> None:
+    make("from embtrain.negatives.memory import TargetMemory\nclass Mine(TargetMemory):\n    name = 'mine'\n"
+         "    def log_prob(self, query, ids):\n        return super().log_prob(query, ids)\n")
+    assert _built("mine", k=4).draw(query(), 4, TableView()).log_q_target is not None
+
+
+def test_a_constructor_without_that_of_the_base_is_one_line(make: Make) -> None:
+    init = "    def __init__(self, config, problem):\n        pass\n"
+    path = make(SOURCE.replace("    def draw(", f"{init}\n    def draw("))
+    with pytest.raises(UsageError, match=rf"^{path}:12: negatives\.source: mine: __init__ leaves out the base class"):
+        _draw()
+
+
 @pytest.mark.parametrize(("old", "new", "line", "message"), [
     ("v = self.problem.n_candidates", "v = 1 // 0", 14, "draw: ZeroDivisionError"),
     ("v = self.problem.n_candidates", "v = torch.zeros(2) @ torch.zeros(3)", 14, "draw: RuntimeError"),

@@ -97,6 +97,7 @@ def test_costs_of_another_shape_are_refused(write: Write, result: str) -> None:
     ("log_scale", "query", "torch.zeros(6)", r"returned .*\(6,\); return floats of shape \(6, 1\), .*, or None"),
     ("log_partition", "query", "torch.zeros(())", r"returned .*\(\); return floats of shape \(6,\), .*, or None"),
     ("negative_weights", "scored", "scored.pos", r"returned .*\(6,\); return floats of shape \(3, 3\), .*, or None"),
+    ("get_extra_state", "", "{'a': {1}}", r"returned set at \['a'\], which a checkpoint cannot contain; return"),
     ("forward", "scored", "scored.pos", "returned Tensor; implement example instead, or return LossOutput")])
 def test_a_wrong_result_of_another_hook_is_refused(write: Write, name: str, arguments: str, result: str, message: str
                                                    ) -> None:
