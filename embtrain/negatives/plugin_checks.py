@@ -42,6 +42,12 @@ def guarded(source: type[Any]) -> type[Any]:
     return with_checks(source, guarded, _CHECKS, _named)
 
 
+def guard_object(source: Any) -> None:
+    """Let a source that the user has built check its draws from now on, as `guarded` does for those built by name."""
+    if (checked_class := guarded(type(source))) is not type(source):
+        source.__class__ = checked_class
+
+
 def _owner(source: Any) -> str:
     return f"{key('source')}: {source.name}"
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.config.arguments import whole_number
+from embtrain.common.config.foreign_classes import described
 from embtrain.common.config.layers import Layer
 from embtrain.common.config.tree import build
 from embtrain.common.errors import UsageError
@@ -25,6 +26,7 @@ from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.plugin_checks import guard_object
 from embtrain.nn.arguments import SHARES, dense_tensor, in_arguments, of_type, one_of, type_of
 
 DEFAULT_K = 64  # negatives per draw
@@ -88,8 +90,12 @@ def spec_of(name: str, num_sampled: int | None, options: Mapping[str, Any], shar
 def spec_of_source(source: NegativeSource, num_classes: int, seed: int, own: Mapping[str, Any]) -> SourceSpec:
     """The spec of a source that is built already. own: arguments that set a source, which it has itself.
 
-    Raises UsageError if one is given, or if the source is for another number of classes.
+    The draws of a source of another package are checked from now on. Raises UsageError if an argument is given, or if
+    the source is for another number of classes.
     """
+    if "config" not in vars(source):
+        raise UsageError(f"negatives: {described(source)}: has no settings; call super().__init__(config, problem) in "
+                         "its constructor")
     if unused := [name for name, value in own.items() if value is not None]:
         raise UsageError(f"{unused[0]}: negatives is a source, which has settings of its own; set it there, or pass "
                          "the name of a source")
@@ -97,6 +103,7 @@ def spec_of_source(source: NegativeSource, num_classes: int, seed: int, own: Map
     if problem.n_candidates != num_classes:
         raise UsageError(f"num_classes: {num_classes:,}, but this source was made for {problem.n_candidates:,}")
     sizes = problem.context_sizes or (None if problem.n_contexts is None else (problem.n_contexts,))
+    guard_object(source)
     return SourceSpec(type(source), source.config, seed, sizes, problem)
 
 

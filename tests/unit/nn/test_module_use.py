@@ -9,6 +9,7 @@ import itertools
 import multiprocessing
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,40 @@ def test_sources_draw_without_gradients(mode: Any, query: Tensor, weight: Tensor
         assert not loss.log_prob(query, weight, torch.arange(V)).requires_grad
     loss(query, weight, target).backward()
     assert source.logits.grad is None
+
+
+@pytest.mark.parametrize(("fields", "message"), [
+    ({"ids": torch.zeros(1, 7, dtype=torch.int64)}, "returned 7 negatives, but k is 5; return k negatives"),
+    ({"ids": torch.zeros(1, 5, dtype=torch.int32)}, r"returned ids of torch\.int32"),
+    ({"ids": torch.full((1, 5), V)}, f"return ids from 0 to {V - 1}"),
+    ({"log_q": torch.full((1, 1), torch.nan)}, "returned log_q that is not finite"),
+    ({"log_q": -3.0}, "returned log_q of the type float; return a tensor")])
+def test_a_source_of_the_user_is_checked_as_an_object_too(
+        fields: dict[str, Any], message: str, query: Tensor, weight: Tensor, target: Tensor) -> None:
+    class Wrong(WithParameter):
+        def draw(self, query: Query, k: int, view: ModelView | None) -> Negatives:
+            drawn = Negatives(torch.zeros(1, k, dtype=torch.int64), log_q=torch.zeros(1, 1))
+            return replace(drawn, **fields)
+
+    source = Wrong(NegativesConfig(source="with_parameter", k=5), ProblemSpec(V, torch.ones(V).double()))
+    loss = SampledLoss(source, num_classes=V)
+    assert loss.source is source and isinstance(source, Wrong)
+    with pytest.raises(UsageError, match=rf"^{__file__}:\d+: negatives: with_parameter: draw .*{message}"):
+        loss(query, weight, target)
+
+
+def test_a_source_of_the_user_without_settings_is_refused() -> None:
+    class Empty(WithParameter):
+        def __init__(self) -> None:
+            pass
+
+    with pytest.raises(UsageError, match=r"^negatives: with_parameter \(.*Empty in .*: has no settings; call super"):
+        SampledLoss(Empty(), num_classes=V)
+
+
+def test_a_source_of_embtrain_keeps_its_class() -> None:
+    source = Ace(Ace.Config(source="ace", min_perplexity=3), ProblemSpec(V, torch.ones(V).double(), V, dim=D))
+    assert type(SampledLoss(source, num_classes=V).source) is Ace
 
 
 def test_a_weight_of_half_precision_has_no_sparse_gradient_for_float32(query: Tensor, weight: Tensor, target: Tensor
