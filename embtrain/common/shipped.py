@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,11 +109,15 @@ def tuned_names() -> dict[str, list[str]]:
     return corpora
 
 
-def path(kind: str, name: str, below: str = "") -> Path:
-    """Return the YAML file `name` of one kind. Raises UsageError with the nearest name if it does not exist."""
+def path(kind: str, name: str, below: str = "", others: Iterable[str] = ()) -> Path:
+    """Return the YAML file `name` of one kind. Raises UsageError with the nearest name if it does not exist.
+
+    others: names without a file that the error lists too, as those of models of the user.
+    """
     known = names(kind, below)
     if name not in known:
         files = [folder(kind) / below / f"{strategy}.yaml" for strategy in known]
+        known = sorted({*known, *others})
         is_case_wrong = name.lower() in map(str.lower, known)
         with_source = [key for key, source in strategy_sources().items() if source == name.lower()] \
             if below == "strategies" and not is_case_wrong else []

@@ -6,14 +6,15 @@ A model encodes a batch into queries and scores candidates. It does not know how
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.common import registry
-from embtrain.common.config import Section
+from embtrain.common import registry, shipped
+from embtrain.common.config import Layer, Section, read_yaml
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.kernels.core.tables import zeros
@@ -163,3 +164,33 @@ def names() -> list[str]:
 def find(name: str) -> type[Model]:
     """Return the model class of that name. Raises UsageError with all names if it does not exist."""
     return registry.find("embtrain.models", Model, name, "model.name")
+
+
+def default_settings(name: str) -> Layer:
+    """Read the YAML file of a model. UsageError with all names if there is neither a file nor a class of that name.
+
+    A model of the user has the settings of its nearest base class with a file and the same task, without keys that its
+    Config lacks or gives another default. Without that base class the layer contains the name alone.
+    """
+    files = shipped.names("configs", "models")
+    if name in files:
+        return read_yaml(shipped.path("configs", name, "models"))
+    if name not in (known := names()):
+        if problem := registry.broken("embtrain.models").get(name):
+            raise UsageError(f"{name!r} cannot be loaded: {problem}; correct it there")
+        shipped.path("configs", name, "models", others=known)                # raises
+    model = find(name)
+    base = next((base for base in model.__mro__[1:] if issubclass(base, Model) and base.task == model.task
+                 and vars(base).get("name") in files), None)
+    if base is None:
+        return Layer(name, {"model": {"name": name}})
+    layer = read_yaml(shipped.path("configs", base.name, "models"))
+    defaults, others = _defaults(model.Config), _defaults(base.Config)
+    section = {key: value for key, value in layer.tree["model"].items()
+               if key in defaults and (key not in others or defaults[key] == others[key])}
+    return replace(layer, tree=layer.tree | {"model": section | {"name": name}})
+
+
+def _defaults(config: type[ModelConfig]) -> dict[str, object]:
+    """Return the default of each key of a class of settings."""
+    return {info.alias or field: info.get_default() for field, info in config.model_fields.items()}

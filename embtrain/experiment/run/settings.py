@@ -241,7 +241,7 @@ def _unknown_keys(strategy: Mapping[str, Any], model: str) -> list[str]:
 
 
 def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
-    """Read the shipped overlay of a name, or the user's file if the name is the path of a YAML file."""
+    """Read the overlay of a name, or the user's file if the name is the path of a YAML file."""
     if not isinstance(name, str):
         raise UsageError(f"{place}{key}: should be a name, got {describe_value(name)}")
     if name.endswith((".yaml", ".yml")):
@@ -249,10 +249,10 @@ def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
             layers[name] = read_yaml(Path(name))
         return layers[name]
     try:
-        path = shipped.path("configs", name, folder)
+        return models.default_settings(name) if folder == "models" else \
+            read_yaml(shipped.path("configs", name, folder))
     except UsageError as error:
         raise UsageError(f"{place}{key}: {error}") from error
-    return read_yaml(path)
 
 
 def _read_tuned(model: str, defaults: Sequence[Layer], own_layers: Sequence[Layer]) -> Layer:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
+
+from pydantic import BaseModel
 
 from embtrain.common import shipped
 from embtrain.common.config import Layer, merge, read_yaml
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.losses import base as losses
+from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.report.load.run import RunRecord, flatten
 from embtrain.report.render.document import Block, Code, Collapsible, Paragraph, ReportTable
@@ -35,26 +40,32 @@ def _defaults(run: RunRecord) -> tuple[dict[str, Any], str]:
     """Merge the defaults with those of the run's model, strategy, source and loss, as far as they are known."""
     default = read_yaml(shipped.folder("configs") / "default.yaml")
     layers, names = [_component_defaults(run.config), default], ["the defaults"]
-    for name, below, kind in ((get(run.config, "model", "name"), "models", "model"),
-                              (named(run, "strategy"), "strategies", "strategy")):
-        if isinstance(name, str) and name in shipped.names("configs", below):
-            layers += [read_yaml(shipped.path("configs", name, below)), *([Layer("name", {"strategy": name})]
-                                                                          if kind == "strategy" else [])]
-            names.append(f"{kind} {name}")
+    model, strategy = get(run.config, "model", "name"), named(run, "strategy")
+    with contextlib.suppress(EmbtrainError):                 # of a package that is not installed
+        if isinstance(model, str):
+            layers.append(models.default_settings(model))
+            names.append(f"model {model}")
+    if isinstance(strategy, str) and strategy in shipped.names("configs", "strategies"):
+        layers += [read_yaml(shipped.path("configs", strategy, "strategies")), Layer("name", {"strategy": strategy})]
+        names.append(f"strategy {strategy}")
     tree, _ = merge(layers)
     tree.pop("group", None)   # of a strategy: its section in `embtrain list`
     return tree, " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 2 else names)
 
 
 def _component_defaults(config: object) -> Layer:
-    """The keys of the source and of the loss that no YAML file of the package lists."""
+    """The keys of the model, the source and the loss that no YAML file of the package lists."""
     tree: dict[str, Any] = {}
-    for section, key, find in (("negatives", "source", negatives.find), ("loss", "name", losses.find)):
+    find: Callable[[str], Any]
+    for section, key, find in (("model", "name", models.find), ("negatives", "source", negatives.find),
+                               ("loss", "name", losses.find)):
         name = get(config, section, key)
         try:
             fields = find(name).Config.model_fields if isinstance(name, str) else {}
         except UsageError:    # of a package that is not installed
             continue
-        tree[section] = {field: info.get_default(call_default_factory=True) for field, info in fields.items()
-                         if not info.is_required()}
+        defaults = {field: info.get_default(call_default_factory=True) for field, info in fields.items()
+                    if not info.is_required()}
+        tree[section] = {field: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+                         for field, value in defaults.items()}
     return Layer("components", tree)
