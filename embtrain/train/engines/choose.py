@@ -44,10 +44,15 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
                   train: TrainConfig, compiled: bool) -> list[str]:
     """Reasons why the compiled engine cannot train this, with the keys at fault; empty if it can.
 
+    A model of another package or of the user has a reason even if it derives from a model that the kernels support.
+
     compiled: whether the kernels of the device are there, as `has_kernels` returns.
     """
     if not isinstance(model, MODELS):  # then no other key can help
         return [f"model.name: {model.name}: the kernels support only {', '.join(m().name for m in MODELS)}"]
+    if models.find(model.name).__module__.partition(".")[0] != __name__.partition(".")[0]:
+        return [f"model.name: {model.name}: is not a model of embtrain; the kernels would replace methods that it may "
+                "override; set train.engine: autograd"]
     losses = TRIPLE_LOSSES if not isinstance(model, SkipGramConfig) else \
         WORD_LOSSES if train.device == "cpu" else LOSSES
     checks = [

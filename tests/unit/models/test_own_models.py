@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,10 @@ from embtrain.common.errors import UsageError
 from embtrain.experiment.catalogue import components
 from embtrain.experiment.run.settings import from_run, from_tree
 from embtrain.models import base as models
+from embtrain.negatives import base as sources
 from embtrain.report.load import run as run_record
 from embtrain.report.run import settings_section
+from embtrain.train.engines import choose
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from helpers import tiny_runs
@@ -131,3 +134,21 @@ def test_a_model_that_cannot_be_loaded_is_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(models.registry, "broken", lambda package: {"gone": "gone.py:1: SyntaxError: invalid"})
     with pytest.raises(UsageError, match=r"^--model: model\.name: 'gone' cannot be loaded: gone\.py:1: SyntaxError"):
         experiment.resolve(model="gone")
+
+
+def test_a_model_of_the_user_is_not_trained_by_kernels(plug_in: PlugIn) -> None:
+    """They replace `encode`, `score` and `after_update`, which it may override."""
+    plug_in(MODELS)
+    reason = r"model\.name: (capped|own_order): is not a model of embtrain; .* set train\.engine: autograd$"
+    for name, device in (("capped", "cpu"), ("own_order", "cpu"), ("capped", "cuda")):
+        settings = experiment.resolve(model=name, device=device)
+        parts = settings.model, sources.find(settings.negatives.source), settings.negatives, settings.loss
+        train, reasons = choose.choose(*parts, settings.train)
+        assert train.engine == "autograd" and len(reasons) == 1 and re.match(reason, reasons[0])
+        with pytest.raises(UsageError, match=rf"^train\.engine: fused: {reason}") as wrong:
+            choose.choose(*parts, settings.train.model_copy(update={"engine": "fused"}))
+        assert wrong.value.code == 2 and len(wrong.value.args) == 1
+        tables = settings.train.model_copy(update={"tables": "mapped"})
+        if device == "cpu":
+            with pytest.raises(UsageError, match=r"^train\.tables: mapped: model\.name: "):
+                choose.require_tables_in_files(*parts, tables)
