@@ -1,16 +1,19 @@
-"""Traits: facts that a source or a loss declares about itself, like `learns` or `density`, in one record.
+"""Declarations of components: traits of a source or a loss, like `learns` or `density`, and the class of settings.
 
 A source is a negative sampler. A record of traits is a frozen dataclass whose fields are made by `trait`; a class sets
 an instance of it as its attribute `traits`, for example `traits = Traits(learns=True)`, and an object may replace it in
 its constructor. Other parts of the package read traits instead of the names of classes. The reference pages are
-generated from the fields of the record.
+generated from the fields of the record. `Config` is the class of the settings.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import Any
+
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 
 from embtrain.common.errors import UsageError
 
@@ -32,3 +35,43 @@ def refuse_misplaced_traits(owner: str, attributes: Mapping[str, Any], record: A
         if isinstance(value, type(found.default)):
             raise UsageError(f"{owner}: {found.name} = {value!r} is not read; set it in the record, "
                              f"traits = {type(record).__name__}({found.name}={value!r})")
+
+
+def require_defaults(component: type[Any], base: type[Any]) -> type[Any]:
+    """Return a component of the kind of `base`. UsageError if its Config is not one with a valid default for each key.
+
+    Settings are built from defaults, because the layers of a configuration need not name each key. The error names the
+    file, the class and the key.
+    """
+    config = component.Config
+    is_section = isinstance(config, type) and issubclass(config, base.Config)
+    owner = config if is_section else component
+    where = f"{getattr(sys.modules.get(owner.__module__), '__file__', owner.__module__)}: {owner.__qualname__}"
+    if not is_section:
+        raise UsageError(f"{where}: Config = {getattr(config, '__name__', config)}: is not a subclass of "
+                         f"{base.Config.__name__}; derive it from that class")
+    if required := [name for name, info in config.model_fields.items() if info.is_required()]:
+        raise UsageError(f"{where}.{required[0]}: has no default; give it one")
+    try:
+        config()
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise UsageError(f"{where}: {'.'.join(map(str, (*problem['loc'], '')))}{problem['msg']}; change the defaults"
+                         ) from error
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        for name, info in config.model_fields.items():
+            if not _can_be_validated(info.annotation):
+                raise UsageError(f"{where}.{name}: {info.annotation}: pydantic cannot validate this type; use another, "
+                                 "for example float") from error
+        raise UsageError(f"{where}: {str(error).splitlines()[0]}") from error
+    return component
+
+
+def _can_be_validated(annotation: Any) -> bool:
+    try:
+        TypeAdapter(annotation).validate_python(None)        # reports a name that is not defined, too
+    except (PydanticUserError, PydanticUndefinedAnnotation):
+        return False
+    except ValidationError:
+        pass
+    return True

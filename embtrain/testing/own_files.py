@@ -13,6 +13,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.registry import import_file
 from embtrain.common.shipped import require_source
 from embtrain.common.terminal import plain
+from embtrain.common.traits import require_defaults
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing.case import SourceCase
@@ -52,7 +53,7 @@ def read_cases(path: Path, deterministic: bool = False) -> list[SourceCase]:
     if not sources:
         raise DataError(f"{path}: contains no source; derive a class from embtrain.negatives.base.NegativeSource and "
                         "give it a name")
-    return [SourceCase(source, {}, deterministic) for source in sources]
+    return [SourceCase(require_defaults(source, NegativeSource), {}, deterministic) for source in sources]
 
 
 def _strategy_case(path: Path) -> SourceCase:

@@ -23,9 +23,11 @@ from embtrain.experiment.catalogue import components, listing
 from embtrain.experiment.comparison import results
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.run import provenance
+from embtrain.experiment.run.settings import resolve
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
+from embtrain.testing import own_files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from helpers import tiny_runs
@@ -460,3 +462,50 @@ def test_a_file_that_cannot_be_loaded_stops_no_other(make: Make, caplog: pytest.
     where = "mine_noise:Mine" if "subclass" in message else f"{path}{place}"
     with pytest.raises(UsageError, match=rf"^negatives\.source: 'mine' cannot be loaded: {where}.*{message}"):
         negatives.find("mine")
+
+
+LOSS = """from __future__ import annotations
+from typing import TYPE_CHECKING
+import torch
+from pydantic import model_validator
+from embtrain.losses.base import LossConfig
+from embtrain.losses.logistic import Logistic
+if TYPE_CHECKING:
+    from numpy import ndarray
+class OwnConfig(LossConfig):
+    {field}
+class Own(Logistic):
+    name = "own"
+    Config = {config}
+"""
+
+
+@pytest.mark.parametrize(("field", "config", "problem"), [
+    ("rate: float", "OwnConfig", r"OwnConfig\.rate: has no default; give it one"),
+    ("penalty: float", "OwnConfig", r"OwnConfig\.penalty: has no default; give it one"),
+    ("rate: torch.Tensor = torch.zeros(1)", "OwnConfig", r"OwnConfig\.rate: .*Tensor.*: pydantic cannot validate "),
+    ("rate: ndarray | None = None", "OwnConfig", r"OwnConfig\.rate: .*ndarray.*: pydantic cannot validate this type; "),
+    ("@model_validator(mode='after')\n    def f(self):\n        raise ValueError('never')", "OwnConfig",
+     r"OwnConfig: Value error, never; change the defaults"),
+    ("rate: float = 1.0", "dict", r"Own: Config = dict: is not a subclass of LossConfig; derive it from that class"),
+    ("rate: float = 1.0", "OwnConfig()", r"Own: Config = name='logistic' .*: is not a subclass of LossConfig; "),
+])
+def test_a_class_of_settings_has_defaults(plug_in: Callable[[str, str], Path], field: str, config: str, problem: str
+                                          ) -> None:
+    path = plug_in("own.py", LOSS.format(field=field, config=config))
+    for settings in ("loss: {name: own, rate: 0.5}", "loss: {name: own}"):
+        (file := path.with_name("own.yaml")).write_text(settings)
+        with pytest.raises(UsageError, match=rf"^{file}:1:8: {path}: {problem}") as wrong:
+            resolve(config=file)
+        assert len(wrong.value.args) == 1 and resolve().loss.name == "logistic"
+
+
+def test_a_source_in_another_one_and_a_checked_one_have_defaults(plug_in: Callable[[str, str], Path]) -> None:
+    config = "from embtrain.negatives.base import NegativesConfig\n" \
+             "class MineConfig(NegativesConfig):\n    rate: float\n"
+    path = plug_in("mine.py", config + SOURCE.replace('name = "mine"', 'name = "mine"\n    Config = MineConfig'))
+    problem = rf"^{path}: MineConfig\.rate: has no default; give it one$"
+    with pytest.raises(UsageError, match=problem):
+        _built("hardest", inner={"source": "mine", "rate": 1.0})
+    with pytest.raises(UsageError, match=problem):
+        own_files.read_cases(path)
