@@ -45,6 +45,12 @@ class DataError(EmbtrainError):
     code = 3
 
 
+class WrongClass(DataError):
+    """A Python file of the user whose class declares an impossible value. It concerns no setting, unlike UsageError."""
+
+    code = UsageError.code
+
+
 class UnknownNames(DataError):
     """A file to be scored whose words or names are all unknown. rows: scores of the other files."""
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, did_you_mean
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, WrongClass, did_you_mean
 from embtrain.common.traits import require_defaults
 
 EXTENDED = ("embtrain.models", "embtrain.negatives", "embtrain.losses")  # groups of entry points
@@ -97,7 +97,8 @@ def _plugin(path: Path, name: str) -> ModuleType:
 def import_file(path: Path, name: str) -> ModuleType:
     """Import a file as module `name`; its folder stays on the path, as for a script.
 
-    DataError names the line of an error, or a module of the folder whose name is that of a module imported before.
+    DataError names the line of an error, or a module of the folder whose name is that of a module imported before;
+    WrongClass the line of a class with wrong traits.
     """
     _check_imports(path, set())
     spec = importlib.util.spec_from_file_location(name, path)
@@ -113,8 +114,9 @@ def import_file(path: Path, name: str) -> ModuleType:
             raise ResourceError(f"{path}: no permission to read it") from error
         kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
         where = place(error, name)
-        raise DataError(f"{path if where == name else where}: {kind}{getattr(error, 'msg', None) or error}; correct "
-                        "it there") from error
+        raise (WrongClass if isinstance(error, UsageError) else DataError)(
+            f"{path if where == name else where}: {kind}{getattr(error, 'msg', None) or error}; correct it there"
+        ) from error
     finally:
         sys.path.remove(folder)                      # to the end: other imports must not find its modules first
         if folder not in sys.path:

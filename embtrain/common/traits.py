@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import field, fields
-from typing import Any
+from functools import cache
+from typing import Any, get_type_hints
 
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 
@@ -27,14 +28,28 @@ def refuse_misplaced_traits(owner: str, attributes: Mapping[str, Any], record: A
     """Raise UsageError if a class or an object sets a trait as an attribute (`learns = True`) instead of in `traits`.
 
     The attribute would have no effect, because traits are read from the record. An attribute of another type, like a
-    method of that name, is a different thing and allowed. owner: the name of the class or object in the message.
-    attributes: its `vars`. record: its instance of the dataclass of traits; no default of a trait is None.
+    method of that name, is a different thing and allowed. A value in the record that its annotation does not allow is
+    refused too: it would switch checks off. owner: the name of the class or object in the message. attributes: its
+    `vars`. record: its instance of the dataclass of traits; no default of a trait is None.
     """
     for found in fields(record):
         value = attributes.get(found.name)
         if isinstance(value, type(found.default)):
             raise UsageError(f"{owner}: {found.name} = {value!r} is not read; set it in the record, "
                              f"traits = {type(record).__name__}({found.name}={value!r})")
+    for name, adapter in _value_types(record.__class__).items():
+        value = getattr(record, name)
+        try:
+            adapter.validate_python(value, strict=True)
+        except ValidationError as error:
+            expected = error.errors(include_url=False)[0]["msg"].replace("Input should", "should")
+            raise UsageError(f"{owner}: traits.{name}: {value!r}: {expected}") from error
+
+
+@cache
+def _value_types(record: type) -> dict[str, TypeAdapter[Any]]:
+    """The type of each trait of a record."""
+    return {name: TypeAdapter(annotation) for name, annotation in get_type_hints(record, include_extras=True).items()}
 
 
 def require_defaults(component: type[Any], base: type[Any]) -> type[Any]:

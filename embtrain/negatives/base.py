@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -75,20 +75,20 @@ class Traits:
     uses_model: bool = trait(False, "needs", "reads `query.vector` or the view of the model")
     uses_counts: bool = trait(False, "needs", "draws by the counts of the positives: built again when they change")
     redraws_each_update: bool = trait(False, "needs", "builds negatives from the query vectors: a draw for each update")
-    min_batch_size: int = trait(1, "needs", "rows that a batch needs for a draw")
+    min_batch_size: Annotated[int, Field(ge=1)] = trait(1, "needs", "rows that a batch needs for a draw")
 
     density: Literal["exact", "conditional", "estimated", "none"] = trait(
         "exact", "offers", "kind of the probability of a draw, as the module `embtrain.negatives.base` defines it")
     iid: bool = trait(True, "offers", "negatives are i.i.d. draws from one q, with weight 1")
     exhaustive: bool = trait(False, "offers", "every candidate is a negative")
-    components: tuple[str, ...] = trait(
+    components: tuple[Literal["noise", "generator", "synthetic"], ...] = trait(
         ("noise",), "offers", "parts of the source that draw its negatives (noise, generator, synthetic), logged "
                               "separately; empty: it draws none")
     supports_total_weight: bool = trait(
         False, "offers", "draws with replacement and supports `negatives.total_weight`")
     supports_without_replacement: bool = trait(False, "offers", "can draw without replacement")
 
-    sharing_modes: tuple[str, ...] = trait(
+    sharing_modes: Annotated[tuple[Literal["row", "window", "block", "batch"], ...], Field(min_length=1)] = trait(
         ("row", "window", "block", "batch"), "sharing", "allowed values of `negatives.share_draws_by`")
     sharing_limit: str = trait(
         "draws for each query", "sharing", "why other modes are impossible: the error puts it after the source's name")

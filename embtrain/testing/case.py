@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing.worlds import V, tiny_problem
@@ -33,11 +34,13 @@ class SourceCase:
     deterministic: bool = False
 
     def build(self, seed: int = 3, counts: Tensor | None = None, **more: Any) -> NegativeSource:
-        """Build the source on the tiny problem. counts (V,) replace its own."""
+        """Build the source on the tiny problem. counts (V,) replace its own. UsageError for traits of wrong values."""
         keys, problem = {"source": self.source.name, "k": 4, **self.settings, **more}, tiny_problem(seed)
         if counts is not None:
             problem = replace(problem, counts=counts, raw_counts=counts)
-        return self.source(self.source.Config(**keys), problem)
+        source = self.source(self.source.Config(**keys), problem)
+        refuse_misplaced_traits(source.name, vars(source), source.traits)
+        return source
 
     def sharings(self) -> tuple[str, ...]:
         """Values of share_draws_by to check: that of the settings, else all that the source allows."""

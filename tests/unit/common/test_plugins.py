@@ -17,7 +17,7 @@ import pytest
 
 from embtrain.cli import entry_point
 from embtrain.common import registry
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError, WrongClass
 from embtrain.common.types import ProblemSpec, Score
 from embtrain.experiment.catalogue import components, listing
 from embtrain.experiment.comparison import results
@@ -427,6 +427,46 @@ def test_a_trait_outside_its_record_is_refused(make: Make, old: str, new: str, p
     with pytest.raises(UsageError, match=rf"^{at}: learns = True is not read; .* = Traits\(learns=True\)") as error:
         _draw()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("values", "problem"), [
+    ("density='Exact'", r"density: 'Exact': should be 'exact', 'conditional', 'estimated' or 'none'"),
+    ("learns_from='cots'", r"learns_from: 'cots': should be 'cost' or 'targets'"),
+    ("learns='yes'", r"learns: 'yes': should be a valid boolean"),
+    ("learns=1", r"learns: 1: should be a valid boolean"),
+    ("geometry='dot'", r"geometry: 'dot': should be a valid frozenset"),
+    ("components=('mine',)", r"components: \('mine',\): should be 'noise', 'generator' or 'synthetic'"),
+    ("components='noise'", r"components: 'noise': should be a valid tuple"),
+    ("sharing_modes=()", r"sharing_modes: \(\): .* at least 1 item.*"),
+    ("sharing_modes=('rows',)", r"sharing_modes: \('rows',\): should be 'row', 'window', 'block' or 'batch'"),
+    ("min_batch_size=0", r"min_batch_size: 0: should be greater than or equal to 1")])
+def test_a_wrong_value_of_a_trait_is_refused(plug_in: Callable[[str, str], Path], make: Make, values: str, problem: str
+                                             ) -> None:
+    text = SOURCE.replace("NegativeSource\n", "NegativeSource, Traits\n", 1)
+    declared = text.replace('name = "mine"', f'name = "mine"\n    traits = Traits({values})')
+    built = text.replace('name = "mine"', 'name = "mine"\n\n    def __init__(self, config, problem):\n        super().'
+                                          f'__init__(config, problem)\n        self.traits = Traits({values})')
+    path = make(declared)
+    with pytest.raises(UsageError, match=rf"'mine' cannot be loaded: {path}:9: .*Mine: traits\.{problem}; correct it"):
+        negatives.find("mine")
+    path = make("")                                           # its entry point names no class any more
+    path = plug_in("own.py", declared)
+    for find in (lambda: negatives.find("unigram"), lambda: own_files.read_cases(path), resolve):
+        with pytest.raises(WrongClass, match=rf"^{path}:9: .*Mine: traits\.{problem}; correct it there$") as wrong:
+            find()
+        assert wrong.value.code == UsageError.code
+    path.write_text(built)
+    with pytest.raises(UsageError, match=rf"^mine: traits\.{problem}$"):
+        list(own_files.check_file(path))
+    path = plug_in("own2.py", built)
+    with pytest.raises(UsageError, match=rf"^{path}:12: negatives\.source: mine: traits\.{problem}$"):
+        _draw()
+
+
+def test_a_wrong_value_of_a_trait_of_a_loss_is_refused() -> None:
+    traits = losses.LossTraits(needs_q="Target")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"\.Mine: traits\.needs_q: 'Target': should be 'no', 'drawn' or 'target'$"):
+        type("Mine", (losses.Loss,), {"traits": traits})
 
 
 def test_a_trait_of_a_loss_outside_its_record_is_refused() -> None:
