@@ -85,8 +85,9 @@ def plugin_files() -> tuple[Path, ...]:
 
 def plugins_of(component: type) -> set[Path]:
     """Return the files of EMBTRAIN_PLUGINS that define a class or one of its bases."""
-    modules = {base.__module__ for base in component.__mro__ if base.__module__.startswith(PLUGIN_MODULE)}
-    return {Path(file) for name in modules if (file := sys.modules[name].__file__)}
+    modules = [sys.modules.get(base.__module__) for base in component.__mro__]
+    files = {Path(file).resolve() for module in modules if (file := getattr(module, "__file__", None))}
+    return {path for path in plugin_files() if path.resolve() in files}   # also one that another file has imported
 
 
 @cache  # the groups of components share its classes

@@ -149,6 +149,22 @@ def test_only_a_file_that_a_run_uses_belongs_to_its_code(
     assert provenance.code_difference(tmp_path) == change
 
 
+def test_a_file_that_defines_a_base_class_belongs_to_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other file imports it under its own name, not as a file of EMBTRAIN_PLUGINS."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (base := tmp_path / "own_base.py").write_text(SOURCE)
+    (derived := tmp_path / "derived.py").write_text("from own_base import Mine\nclass Derived(Mine):\n"
+                                                    "    name = 'derived'\n")
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", f"{base}{os.pathsep}{derived}")
+    try:
+        record = _identity(_built("derived"), tmp_path)
+    finally:
+        sys.modules.pop("own_base", None)
+    assert record["plugins"] == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (base, derived)}
+    base.write_text(base.read_text() + "# changed\n")
+    assert provenance.code_difference(tmp_path).startswith("another version of own_base.py started it")
+
+
 def test_a_comparison_has_a_note_on_versions_of_a_file(tmp_path: Path) -> None:
     def cell(seed: int, **plugins: str) -> CellOutcome:
         return CellOutcome(f"a-seed{seed}", "a", None, "transe", seed, tmp_path, "a", code="code", plugins=plugins,
