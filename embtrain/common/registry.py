@@ -261,9 +261,19 @@ def find(package: str, base: type, name: str, key: str, hint: Callable[[str], st
         raise UsageError(f"{key}: {name!r} cannot be loaded: {broken(package)[name]}; correct it there")
     if name not in known:
         near, own = hint(name) or did_you_mean(name, known), ""
-        if package in EXTENDED and os.path.isfile(f"{name}.py"):
-            own = f"; {name}.py is in this folder: set {PLUGINS}={name}.py, or install its package"
-        elif package in EXTENDED and not near:
+        if package in EXTENDED and not (own := file_hint(name)) and not near:
             own = f"; for one of your own set {PLUGINS} to its file"
         raise UsageError(f"{key}: there is no {name!r}{near}; there are: {', '.join(known)}{own}")
     return require_defaults(known[name], base) if package in EXTENDED else known[name]
+
+
+def file_hint(name: str) -> str:
+    """The end of the error for an unknown name that a file NAME.py of the current folder defines; '' if none does."""
+    try:
+        text = (file := Path(f"{name}.py")).read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return ""
+    is_defined = re.search(rf"""\bname\b.*= *["']{re.escape(name)}["']""", text)
+    is_plugin = file.resolve() in [path.resolve() for path in plugin_files()]
+    return f"; {file} is in this folder: set {PLUGINS}={file}, or install its package" \
+        if is_defined and not is_plugin else ""

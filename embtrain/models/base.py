@@ -178,7 +178,10 @@ def default_settings(name: str) -> Layer:
     if name not in (known := names()):
         if problem := registry.broken("embtrain.models").get(name):
             raise UsageError(f"{name!r} cannot be loaded: {problem}; correct it there")
-        shipped.path("configs", name, "models", others=known)                # raises
+        try:
+            shipped.path("configs", name, "models", others=known)
+        except UsageError as error:
+            raise UsageError(f"{error}{registry.file_hint(name)}") from error
     model = find(name)
     base = next((base for base in model.__mro__[1:] if issubclass(base, Model) and base.task == model.task
                  and vars(base).get("name") in files), None)

@@ -92,6 +92,25 @@ def test_a_file_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(UsageError, match=r"there is no 'mine'") as wrong:
             negatives.find("mine")
         assert (re.search(hint, str(wrong.value)) is not None) == written
+    Path("mine.py").write_text(SOURCE.replace('"mine"', "'mine'"))
+    with pytest.raises(UsageError, match=hint):
+        negatives.find("mine")
+    for text, is_plugin in ((SOURCE.replace('"mine"', '"other"'), True), (SOURCE.replace('"mine"', '"other"'), False),
+                            ("", False)):
+        Path("mine.py").write_text(text)
+        monkeypatch.setenv("EMBTRAIN_PLUGINS", "mine.py" if is_plugin else "")
+        with pytest.raises(UsageError, match=r"there is no 'mine'") as wrong:
+            negatives.find("mine")
+        assert "in this folder" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("find", [models.find, losses.find, models.default_settings])
+def test_a_file_of_another_kind_of_component_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                      find: Callable[[str], object]) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(SOURCE)
+    with pytest.raises(UsageError, match=r"; mine\.py is in this folder: set EMBTRAIN_PLUGINS=mine\.py, or install"):
+        find("mine")
 
 
 @pytest.fixture
