@@ -30,6 +30,7 @@ from embtrain.losses import base as losses
 from embtrain.losses.base import LossConfig
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
+from embtrain.negatives.sampling.pool import check_nested
 from embtrain.train.state import checkpoint
 
 __all__ = ["Settings", "from_run", "from_tree", "resolve", "settings_class", "strategies_read_once", "strategy_sets"]
@@ -149,7 +150,9 @@ def _build(layers: list[Layer]) -> Settings:
             find(names[-1])
         except UsageError as error:
             raise UsageError(f"{_place(merged, section, key)}{error}") from error
-    return build(settings_class(*names), layers, merged=merged)
+    settings = build(settings_class(*names), layers, merged=merged)
+    check_nested(settings.negatives, ("negatives",), merged[1])
+    return settings
 
 
 def settings_class(model: str, source: str, loss: str) -> type[Settings]:
@@ -213,8 +216,7 @@ def _place(merged: Merged, *keys: str) -> str:
 
 def _set_layer(text: str, flag_names: Mapping[str, str]) -> Layer:
     """The layer of one --set, under the name that errors use."""
-    flag = f"--set {printable(text)}"
-    name = flag_names.get(flag, flag)
+    name = flag_names.get(flag := f"--set {printable(text)}", flag)
     try:
         return replace(from_set(text), name=name)
     except UsageError as error:
@@ -249,8 +251,7 @@ def _read_overlay(name: Any, key: str, folder: str, place: str = "") -> Layer:
             layers[name] = read_yaml(Path(name))
         return layers[name]
     try:
-        return models.default_settings(name) if folder == "models" else \
-            read_yaml(shipped.path("configs", name, folder))
+        return models.default_settings(name) if folder == "models" else read_yaml(shipped.path("configs", name, folder))
     except UsageError as error:
         raise UsageError(f"{place}{key}: {error}") from error
 
@@ -294,7 +295,6 @@ def _drop_unknown(strategy: Layer, own: Mapping[str, Any]) -> Layer:
         name = given.get(key) if isinstance(given, dict) else None
         if isinstance(name, str) and isinstance(keys, dict) and keys.get(key, name) != name:
             with contextlib.suppress(UsageError):            # `_build` reports an unknown name
-                fields = find(name).Config.model_fields.items()
-                known = {key, *(info.alias or field for field, info in fields)}
+                known = {key, *(info.alias or field for field, info in find(name).Config.model_fields.items())}
                 tree[section] = {field: value for field, value in keys.items() if field in known}
     return replace(strategy, tree=tree)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, BaseModel, PlainSerializer, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BaseModel, PlainSerializer, ValidationError, ValidationInfo, create_model
 from torch import Tensor
 
-from embtrain.common.config import FilePath, Layer, build, map_items, plain_paths
+from embtrain.common.config import FilePath, KeyPath, Layer, Place, Section, build, map_items, plain_paths
 from embtrain.common.config.setting_keys import key, nested, section
 from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
@@ -63,6 +64,40 @@ _Serializer = PlainSerializer(plain_paths, return_type=dict[str, Any])
 #: Settings of a source with a k of its own, and of one that draws the k of the source around it.
 NestedSettings = Annotated[dict[str, Any], AfterValidator(_with_absolute_paths), _Serializer]
 NestedSettingsOfSameK = Annotated[dict[str, Any], AfterValidator(_with_absolute_paths_by_k), _Serializer]
+
+
+def check_nested(config: NegativesConfig, path: tuple[str, ...], places: Mapping[KeyPath, Place]) -> None:
+    """Raise UsageError for settings of a source inside another that are not valid, with their places.
+
+    path: that of config in the settings, whose keys have these places. `build_nested` reports an unknown source.
+    """
+    for field, info in type(config).model_fields.items():
+        checks = [item.func for item in info.metadata if isinstance(item, AfterValidator)]
+        settings = getattr(config, field)
+        if not {_with_absolute_paths, _with_absolute_paths_by_k} & set(checks) or not isinstance(settings, dict):
+            continue
+        tree: dict[str, Any] = {"source": "unigram"} | settings
+        if _with_absolute_paths_by_k in checks:
+            tree["k"] = config.k
+        try:
+            source_class = base.find(tree["source"])
+        except (EmbtrainError, TypeError):
+            continue
+        keys = (*path, info.alias or field)
+        for name in reversed(keys):
+            tree = {name: tree}
+        built: Any = build(_class_of_keys(keys, source_class.Config), [], merged=(tree, dict(places)))
+        for name in keys:
+            built = getattr(built, name)
+        check_nested(built, keys, places)
+
+
+@lru_cache(maxsize=256)  # a comparison checks the same sources for each run
+def _class_of_keys(keys: tuple[str, ...], config: type[Section]) -> type[Section]:
+    """The class of settings with a section of this class below these keys."""
+    for name in reversed(keys):
+        config = create_model("Keys", __base__=Section, **{name: (config, config())})  # type: ignore[call-overload]
+    return config
 
 
 def build_nested(settings: dict[str, Any], part: str, k: int | None, problem: ProblemSpec) -> NegativeSource:

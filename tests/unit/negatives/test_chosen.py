@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from helpers.source_worlds import CASES, TableView, V, query, source, tiny_probl
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query
+from embtrain.experiment.run.settings import resolve
 from embtrain.negatives.sampling import pool as inner
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
@@ -361,3 +363,28 @@ def test_inner_source_has_its_own_settings_and_seed():
     assert sampler.config.k == 6 and sampler.config.exponent == 0.5 and sampler.problem.seed != tiny_problem().seed
     assert inner.build_nested({"source": "unigram"}, "plain", 6,
                               replace(tiny_problem(), seed=3)).problem.seed != sampler.problem.seed
+
+
+@pytest.mark.parametrize(("text", "sets", "line"), [
+    ("{source: hardest, inner: {source: unigram, exponent: high}}", [],
+     "own.yaml:2:55: negatives.inner.exponent: should be a valid number, got 'high'"),
+    ("{source: mixture, plain: {source: uniform, expo: 3}}", [], "own.yaml:2:55: negatives.plain.expo: unknown key"),
+    ("{source: hardest, inner: {source: uniform, counted: after}}", [],
+     "own.yaml:2:55: negatives.inner.counted: renamed to "),
+    ("{source: mixture, inner: {source: hardest, inner: {source: unigram, exponent: high}}}", [],
+     "own.yaml:2:80: negatives.inner.inner.exponent: should be a valid number, got 'high'"),
+    ("{source: candidates, file: f, fallback: {source: unigram, exponent: high}}", [],
+     "own.yaml:2:70: negatives.fallback.exponent: should be a valid number, got 'high'"),
+    ("{source: hardest, inner: {source: unigram}}", ["negatives.inner.exponent=high"],
+     "--set negatives.inner.exponent=high: negatives.inner.exponent: should be a valid number, got 'high'"),
+    ("{source: hardest, inner: {source: unigram, exponent: 0.5, k: 7}}", [], None)])
+def test_a_wrong_value_of_a_source_inside_another_has_its_place(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sets: list[str], line: str | None) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text(f"# a strategy\nnegatives: {text}\n")
+    if line is None:
+        assert vars(resolve("own.yaml").negatives)["inner"]["k"] == 7
+        return
+    with pytest.raises(UsageError) as wrong:
+        resolve("own.yaml", sets=sets)
+    assert len(wrong.value.args) == 1 and str(wrong.value).startswith(line)
