@@ -24,7 +24,6 @@ from types import ModuleType
 from typing import Any
 
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, WrongClass, did_you_mean
-from embtrain.common.traits import require_defaults
 
 EXTENDED = ("embtrain.models", "embtrain.negatives", "embtrain.losses")  # groups of entry points
 PLUGINS = "EMBTRAIN_PLUGINS"  # environment variable: Python files of the user, separated as in PATH
@@ -255,7 +254,7 @@ def find(package: str, base: type, name: str, key: str, hint: Callable[[str], st
     """
     folders = tuple(importlib.import_module(package).__path__)
     if not plugin_files() and (read := _read_class(package, base, name, folders)) is not None:
-        return require_defaults(read, base) if package in EXTENDED else read
+        return read
     known = classes(package, base)
     if name not in known and name in broken(package):
         raise UsageError(f"{key}: {name!r} cannot be loaded: {broken(package)[name]}; correct it there")
@@ -264,7 +263,11 @@ def find(package: str, base: type, name: str, key: str, hint: Callable[[str], st
         if package in EXTENDED and not (own := file_hint(name)) and not near:
             own = f"; for one of your own set {PLUGINS} to its file"
         raise UsageError(f"{key}: there is no {name!r}{near}; there are: {', '.join(known)}{own}")
-    return require_defaults(known[name], base) if package in EXTENDED else known[name]
+    component = known[name]
+    if package not in EXTENDED or component.__module__.partition(".")[0] == "embtrain":
+        return component
+    from embtrain.common.traits import require_defaults  # imported late: `--help` needs no pydantic
+    return require_defaults(component, base)
 
 
 def file_hint(name: str) -> str:
