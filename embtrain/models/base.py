@@ -170,7 +170,7 @@ def default_settings(name: str) -> Layer:
     """Read the YAML file of a model. UsageError with all names if there is neither a file nor a class of that name.
 
     A model of the user has the settings of its nearest base class with a file and the same task, without keys that its
-    Config lacks or gives another default. Without that base class the layer contains the name alone.
+    Config lacks, and with the defaults that it changes. Without that base class all keys have those of the class.
     """
     files = shipped.names("configs", "models")
     if name in files:
@@ -183,14 +183,15 @@ def default_settings(name: str) -> Layer:
         except UsageError as error:
             raise UsageError(f"{error}{registry.file_hint(name)}") from error
     model = find(name)
+    own = model.Config().model_dump(mode="json", by_alias=True)
     base = next((base for base in model.__mro__[1:] if issubclass(base, Model) and base.task == model.task
                  and vars(base).get("name") in files), None)
     if base is None:
-        return Layer(name, {"model": {"name": name}})
+        return Layer(name, {"model": own | {"name": name}})
     layer = read_yaml(shipped.path("configs", base.name, "models"))
     defaults, others = _defaults(model.Config), _defaults(base.Config)
-    section = {key: value for key, value in layer.tree["model"].items()
-               if key in defaults and (key not in others or defaults[key] == others[key])}
+    changed = {key: own[key] for key in own if key in others and defaults[key] != others[key]}
+    section = {key: value for key, value in layer.tree["model"].items() if key in defaults} | changed
     return replace(layer, tree=layer.tree | {"model": section | {"name": name}})
 
 

@@ -51,8 +51,8 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
     if not isinstance(model, MODELS):  # then no other key can help
         return [f"model.name: {model.name}: the kernels support only {', '.join(m().name for m in MODELS)}"]
     if models.find(model.name).__module__.partition(".")[0] != __name__.partition(".")[0]:
-        return [f"model.name: {model.name}: is not a model of embtrain; the kernels would replace methods that it may "
-                "override; set train.engine: autograd"]
+        return [f"model.name: {model.name}: is not a model of embtrain, and the kernels would replace methods that it "
+                "may override"]
     losses = TRIPLE_LOSSES if not isinstance(model, SkipGramConfig) else \
         WORD_LOSSES if train.device == "cpu" else LOSSES
     checks = [

@@ -66,6 +66,21 @@ class OtherData(SkipGram):
 class Own(Model):
     name = "own"
     Config = OwnConfig
+
+
+class SmallConfig(SkipGramConfig):
+    dim: int = Field(17, ge=1, description="dimensions")
+    similarity: str = Field("cosine", description="of two vectors")
+
+
+class Small(SkipGram):
+    name = "small"
+    Config = SmallConfig
+
+
+class Alone(Model):
+    name = "alone"
+    Config = SmallConfig
 '''
 PlugIn = Callable[[str], Path]
 
@@ -102,6 +117,9 @@ def test_a_model_has_the_defaults_of_its_class_where_no_file_has_them(plug_in: P
     for name in ("few_keys", "own"):
         own = experiment.resolve(model=name).model.model_dump()
         assert own == {"name": name, "dim": 100, "tau": 2.0}
+    for name in ("small", "alone"):             # also of a key that default.yaml has
+        own = experiment.resolve(model=name).model.model_dump()
+        assert (own["dim"], own["similarity"]) == (17, "cosine")
     other = experiment.resolve("softmax", "other_data", sets=["train.lr=1"])
     assert other.train.lr == 1 and other.model.model_dump()["similarity"] == "dot"
 
@@ -139,7 +157,7 @@ def test_a_model_that_cannot_be_loaded_is_one_line(monkeypatch: pytest.MonkeyPat
 def test_a_model_of_the_user_is_not_trained_by_kernels(plug_in: PlugIn) -> None:
     """They replace `encode`, `score` and `after_update`, which it may override."""
     plug_in(MODELS)
-    reason = r"model\.name: (capped|own_order): is not a model of embtrain; .* set train\.engine: autograd$"
+    reason = r"model\.name: (capped|own_order): is not a model of embtrain, and .* may override$"
     for name, device in (("capped", "cpu"), ("own_order", "cpu"), ("capped", "cuda")):
         settings = experiment.resolve(model=name, device=device)
         parts = settings.model, sources.find(settings.negatives.source), settings.negatives, settings.loss
