@@ -74,12 +74,12 @@ def _shape_problem(drawn: Negatives, n: int) -> str:
                 "with draw_id, as from draw_layout(query)")
     for name in ("log_q", "weight", "origin"):
         value = getattr(drawn, name)
-        try:
-            if value is not None:
-                torch.broadcast_to(value, shape)
-        except RuntimeError:
-            return (f"returned {name} of shape {tuple(value.shape)} for ids of {shape}; return the same shape, or one "
-                    "that broadcasts to it")
+        if value is None:
+            continue
+        fits = all(x in (1, y) for x, y in zip(value.shape[::-1], shape[::-1], strict=False))
+        if not fits or value.ndim > 2 or (value.ndim < 2 and name != "origin"):
+            return (f"returned {name} of shape {tuple(value.shape)} for ids of {shape}; return the same shape, or two "
+                    "dimensions that broadcast to it")
     return ""
 
 

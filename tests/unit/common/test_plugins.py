@@ -325,6 +325,8 @@ def test_a_correct_source_has_no_error(make: Make) -> None:
     ("(1, 1), -math.log(v)", "(1, 1), math.nan", "returned log_q that is not finite"),
     ("(1, 1), -math.log(v)", "(1, 1), -math.inf", "returned log_q that is not finite"),
     ("(1, 1), -math.log(v)", "(3, 7), -math.log(v)", r"returned log_q of shape \(3, 7\)"),
+    ("(1, 1), -math.log(v)", "(k,), -math.log(v)", r"returned log_q of shape \(4,\) .* or two dimensions that"),
+    ("log_q=log_q", "log_q=log_q, weight=torch.ones(k)", r"returned weight of shape \(4,\)"),
     ("ids.shape, -math.log(self.problem.n_candidates)", "ids.shape, -1.0", "whose sum over all candidates is"),
     (", log_q=log_q,", ", log_q=-3.0,", "returned log_q of the type float; return a tensor"),
     ("log_q=log_q", "log_q=log_q.long()", r"returned log_q of torch\.int64; return floats"),
