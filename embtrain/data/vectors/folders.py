@@ -38,6 +38,7 @@ from embtrain.data.vectors.vectors import Vectors
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
+OPTIONAL = (RELATIONS, subword_table.FILE)
 RUN_FILE, RUN_RELATIONS = "vectors.safetensors", "relations.safetensors"  # the vectors in a run folder
 TABLE, RELATION_TABLE = HUB_TABLE, "relation.weight"
 
@@ -48,7 +49,7 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
     head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
-    with replace_files(folder, [RELATIONS, subword_table.FILE]) as folder:
+    with replace_files(folder, MODEL, OPTIONAL) as folder:
         write_lines(folder / VOCABULARY, vectors.words)
         if relations is not None:
             write_lines(folder / RELATIONS, relations.words)
@@ -154,7 +155,7 @@ def write_projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | 
     """Write files for the Embedding Projector. counts: frequency of each name, written as a second column; None:
     unknown."""
     line = b"\t".join([b"%.9g"] * vectors.dim) + b"\n"
-    with replace_files(folder) as folder:
+    with replace_files(folder, "vectors.tsv") as folder:
         with write_atomically(folder / "vectors.tsv") as file:
             for row in vectors.table:
                 file.write(line % tuple(row.tolist()))
@@ -179,7 +180,7 @@ def write_pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vector
             raise DataError(f"{folder}: {json.dumps(word)[:60]}: begins with a quotation mark, which PyKEEN reads as "
                             "the beginning of a quoted field; set --format huggingface, or rename it")
     names, relation_names = entities.words, relations.words[:n_relations]
-    with replace_files(folder) as folder:
+    with replace_files(folder, "train.tsv") as folder:
         for name, vectors in (("entity", entities), ("relation", relations)):
             _check_fields(folder / f"{name}_to_id.tsv", vectors.words, tabs=False)
             write_lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(vectors.words)])

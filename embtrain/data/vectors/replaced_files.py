@@ -1,4 +1,4 @@
-"""Replaces the files of an export folder together, so that a failed export leaves the earlier one."""
+"""Replaces the files of an export folder together: a failed export leaves the earlier one, a killed one no mixture."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from embtrain.common.output_paths import check_kinds, check_plain
 
 
 @contextlib.contextmanager
-def replace_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
+def replace_files(folder: Path, key: str, optional: Iterable[str] = ()) -> Iterator[Path]:
     """Yield a temporary folder whose files are moved into `folder`, created if missing, at the end of the block.
 
-    An error in the block changes no file of `folder`; it names the files as they are named there. optional: files that
-    are deleted at the end unless the block writes them. Raises UsageError for a folder, a device or a pipe in place of
-    a file, ResourceError if `folder` cannot be written.
+    An error, in the block or of a move, changes no file of `folder`; it names the files as they are named there. key: a
+    file that each reader of `folder` needs. It is removed first and moved last, so that a folder whose process is
+    killed between the moves cannot be read. optional: files that are deleted at the end unless the block writes them.
+    Raises UsageError for a folder, a device or a pipe in place of a file, ResourceError if `folder` cannot be written.
     """
     is_new = not folder.is_dir()
     try:
@@ -29,7 +30,7 @@ def replace_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
             except EmbtrainError as error:
                 error.args = tuple(line.replace(f"{unfinished.name}{os.sep}", "") for line in error.args)
                 raise
-            _move(unfinished, folder, optional)
+            _move(unfinished, folder, key, optional)
     except OSError as error:
         raise ResourceError(f"{folder}: cannot be written: {error.strerror or error}") from error
     finally:
@@ -38,15 +39,24 @@ def replace_files(folder: Path, optional: Iterable[str] = ()) -> Iterator[Path]:
                 folder.rmdir()
 
 
-def _move(unfinished: Path, folder: Path, optional: Iterable[str]) -> None:
-    """Move the files, after all reasons to refuse one of them have been checked."""
-    names = sorted(path.name for path in unfinished.iterdir())
-    targets = [folder / name for name in dict.fromkeys([*names, *optional])]
+def _move(unfinished: Path, folder: Path, key: str, optional: Iterable[str]) -> None:
+    """Move the files, after all reasons to refuse one of them have been checked, or move none."""
+    names = sorted((path.name for path in unfinished.iterdir()), key=lambda name: (name == key, name))
+    targets = [folder / name for name in dict.fromkeys([*optional, *names])]
     check_kinds("file", targets, "an export", "--out: ")
     for target in targets:
         check_plain(target, str(target), follow=False)
-    for name in names:
-        os.replace(unfinished / name, folder / name)
-    for target in targets[len(names):]:
-        target.unlink(missing_ok=True)                       # of an earlier export
+    earlier = unfinished / "earlier"
+    earlier.mkdir()
+    out = [(target, earlier / target.name) for target in reversed(targets) if os.path.lexists(target)]
+    begun: list[tuple[Path, Path]] = []
+    try:
+        for move in (*out, *((unfinished / name, folder / name) for name in names)):
+            begun.append(move)
+            os.replace(*move)
+    except BaseException:                                    # an interrupt, too
+        for source, target in reversed(begun):
+            if not os.path.lexists(source):                  # else its move failed
+                os.replace(target, source)
+        raise
     sync_folder(folder)

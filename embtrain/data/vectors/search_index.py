@@ -75,7 +75,7 @@ def write(folder: Path, vectors: Vectors, format: Format, dtype: Dtype, kind: Ki
         kind = "hnsw" if format == "usearch" or len(vectors) > MAX_FLAT else "flat"
     build, load = (_faiss_bytes, _load_faiss) if format == "faiss" else (_usearch_bytes, _load_usearch)
     package = {"faiss": "faiss-cpu"}.get(format, format)
-    with replace_files(folder) as folder:
+    with replace_files(folder, f"index.{format}") as folder:
         write_lines(folder / WORDS, vectors.words)
         path = folder / f"index.{format}"
         with write_atomically(path) as file:

@@ -48,8 +48,8 @@ FOLDERS = ("huggingface", "projector", "pykeen")
 OF_VECTORS = (*vectors.FORMATS, *search_index.FORMATS)  # formats that need no more than vectors and their words
 FORMATS = (*OF_VECTORS, *FOLDERS)
 FLOAT16 = ("safetensors", *search_index.FORMATS)        # formats with --dtype float16
-FILES: dict[str, tuple[str, ...]] = {  # files that each folder format writes
-    "huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
+FILES: dict[str, tuple[str, ...]] = {  # files that each folder format writes, first the one that is moved last
+    "huggingface": (folders.MODEL, folders.VOCABULARY, folders.CONFIG, folders.CARD),
     "projector": ("vectors.tsv", "metadata.tsv"),
     "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
                "relation.npy"),
@@ -127,11 +127,18 @@ def _check_options(format: str, dtype: str, index: str) -> None:
 
 def _check_folder(out: Path, format: str) -> None:
     """Raise UsageError or ResourceError if a folder format cannot be written to `out`."""
-    is_used = out.is_dir() and any(not path.name.endswith(TEMPORARY_SUFFIX) for path in out.iterdir())
-    if out.is_file() or (is_used and not _is_earlier_export(out, format)):
+    names = {path.name for path in out.iterdir() if not path.name.endswith(TEMPORARY_SUFFIX)} if out.is_dir() else set()
+    if out.is_file() or (names and not _is_killed_export(out, format, names) and not _is_earlier_export(out, format)):
         raise UsageError(f"--out: {out}: {format} writes a folder; choose one that does not exist, is empty, or "
                          "contains an earlier export in this format")
     check_output_folder(out)
+
+
+def _is_killed_export(folder: Path, format: str, names: set[str]) -> bool:
+    """Return whether a folder may be what a killed export left: its temporary folder, and the files moved by then."""
+    optional = folders.OPTIONAL if format == "huggingface" else ()
+    return names <= {*FILES[format][1:], *optional} and any(
+        path.is_dir() for path in folder.glob(f".*{TEMPORARY_SUFFIX}"))
 
 
 def _is_earlier_export(folder: Path, format: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import os
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -80,6 +81,81 @@ def test_a_failed_export_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pyt
     after = contents(tmp_path / "out")
     assert after.keys() == before.keys() and after != before
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o666 & ~umask()}
+
+
+class Moves:
+    """Runs `before` ahead of each move from or to a visible file of a folder."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, before: Callable[[], None]):
+        self.folder, self.before, self.real = folder, before, os.replace
+        monkeypatch.setattr(os, "replace", self)
+
+    def __call__(self, source: Path, target: Path) -> None:
+        if self.folder in (Path(source).parent, Path(target).parent):
+            self.before()
+        self.real(source, target)
+
+
+@formats
+@pytest.mark.parametrize("kind", [PermissionError, KeyboardInterrupt])
+def test_a_move_that_fails_leaves_the_earlier_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str,
+                                                     kind: type[BaseException]) -> None:
+    write, n_moves, failing = writer(format), 0, -1
+    write(tmp_path, table("a"))
+    before = contents(tmp_path)
+
+    def fail() -> None:
+        nonlocal n_moves
+        n_moves += 1
+        if n_moves == failing:
+            raise kind(errno.EPERM, os.strerror(errno.EPERM))
+
+    Moves(monkeypatch, tmp_path, fail)
+    for failing in range(1, 2 * len(before) + 1):
+        n_moves = 0
+        with pytest.raises(ResourceError if kind is PermissionError else kind):
+            write(tmp_path, table("z"))
+        assert contents(tmp_path) == before, failing
+    write(tmp_path, table("z"))
+    assert contents(tmp_path) != before
+
+
+@formats
+def test_a_killed_export_cannot_be_read_and_is_replaced_by_the_next_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    write, out, states = writer(format), tmp_path / "out", list[Path]()
+    write(out, table("a"))
+
+    def copy() -> None:
+        states.append(tmp_path / str(len(states)))
+        shutil.copytree(out, states[-1])
+
+    with monkeypatch.context() as patch:
+        Moves(patch, out, copy)
+        write(out, table("z"))
+    assert len(states) == 2 * len(contents(out))
+    for state in states[1:]:                                 # the first is the earlier export
+        assert not (state / export.FILES[format][0]).exists()
+        if format == "huggingface":
+            with pytest.raises(DataError, match="contains no vectors"):
+                folders.read_any(state)
+        export._check_folder(state, format)
+        write(state, table("z"))
+        assert contents(state) == contents(out)
+
+
+def test_a_folder_of_the_user_is_not_taken_for_a_killed_export(tmp_path: Path) -> None:
+    (tmp_path / "README.md").touch()
+    (tmp_path / f".x{TEMPORARY_SUFFIX}").touch()             # of a single file
+    with pytest.raises(UsageError, match="huggingface writes a folder"):
+        export._check_folder(tmp_path, "huggingface")
+    (tmp_path / f".y{TEMPORARY_SUFFIX}").mkdir()
+    export._check_folder(tmp_path, "huggingface")
+    for name in ("notes.txt", "model.safetensors"):
+        (tmp_path / name).touch()
+        with pytest.raises(UsageError, match="huggingface writes a folder"):
+            export._check_folder(tmp_path, "huggingface")
+        (tmp_path / name).unlink()
 
 
 def test_optional_files_of_an_earlier_export_are_deleted(tmp_path: Path) -> None:
