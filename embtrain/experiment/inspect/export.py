@@ -83,7 +83,8 @@ def export(run: Run, format: str, out: str | os.PathLike[str], dtype: str = "flo
         return None
     table = run.word_vectors.first(limit)
     if format == "huggingface":
-        folders.write_huggingface(out, table, _relations(run), _config(run), _front_matter(run), _card(run, table))
+        folders.write_huggingface(out, table, _relations(run), _config(run), _front_matter(run, table),
+                                  _card(run, table))
     else:
         folders.write_projector(out, table, name_counts(run.folder))
     return None
@@ -192,16 +193,21 @@ def _config(run: Run) -> dict[str, Any]:
             "embtrain": settings.model_dump(mode="json")}
 
 
-def _front_matter(run: Run) -> dict[str, Any]:
-    """Metadata of a card for the Hub. No licence: the publisher of the vectors chooses it."""
+def _front_matter(run: Run, table: Vectors) -> dict[str, Any]:
+    """Metadata of a card for the Hub, with the scores if `table` has all vectors of the run, to which they belong.
+
+    No licence: the publisher of the vectors chooses it.
+    """
     settings = public_settings(run)
+    head = {"library_name": "embtrain", "tags": ["embeddings", settings.model.name, settings.strategy]}
+    if len(table) < len(run.word_vectors):
+        return head
     results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
                for row in run.scores if row.value is not None and row.benchmark not in (TRAINING, FAR_NEIGHBOURS)]
     kind = {"type": tasks.find(settings).name, "name": tasks.find(settings).name}
     dataset = {"type": _corpus(run), "name": _corpus(run)}
-    return {"library_name": "embtrain", "tags": ["embeddings", settings.model.name, settings.strategy],
-            "model-index": [{"name": run.folder.resolve().name, "results": [
-                {"task": kind, "dataset": dataset, "metrics": results}]}]}
+    return {**head, "model-index": [{"name": run.folder.resolve().name, "results": [
+        {"task": kind, "dataset": dataset, "metrics": results}]}]}
 
 
 def _card(run: Run, table: Vectors) -> str:
@@ -217,7 +223,7 @@ def _card(run: Run, table: Vectors) -> str:
         f"{md.code(s.model.name)}, strategy {md.code(s.strategy)} (source {md.code(s.negatives.source)}, loss "
         f"{md.code(s.loss.name)}), seed {s.train.seed}, {format_count(s.train.epochs, 'epoch')}.", "",
         "## Data", "", *_data(run), "",
-        "## Scores", "",
+        f"## Scores of all {n:,} vectors of the run" if first else "## Scores", "",
         "Intervals are over the n items of a benchmark (pairs, questions or examples), not over seeds.", "",
         "| benchmark | metric | value | interval | n |", "|---|---|---:|---|---:|", *rows, "",
         "## Use", "", "Row i of `embedding.weight` in `model.safetensors` belongs to line i of `vocab.txt`.", "",

@@ -378,7 +378,10 @@ def test_a_folder_of_the_first_vectors(run: Run, graph: Run, tmp_path: Path, mon
                                        "--limit, or set another --format\n")
     assert same(folders.read_huggingface(tmp_path / "huggingface"), first)
     n = len(run.word_vectors)
-    assert f"\nThe first 3 of {n} vectors of 6 dimensions, " in (tmp_path / "huggingface" / "README.md").read_text()
+    _, front, body = (tmp_path / "huggingface" / "README.md").read_text().split("---\n", 2)
+    assert f"\nThe first 3 of {n} vectors of 6 dimensions, " in body
+    assert "model-index" not in yaml.safe_load(front)          # the Hub would attribute the scores to these 3
+    assert f"\n## Scores of all {n} vectors of the run\n" in body and "\n| test | " in body
     assert np.loadtxt(tmp_path / "projector" / "vectors.tsv", dtype=np.float32).shape == first.table.shape
     counts = dict(_pairs(run.folder / "vocabulary.txt"))
     assert _pairs(tmp_path / "projector" / "metadata.tsv")[1:] == [[word, counts[word]] for word in first.words]
