@@ -15,7 +15,7 @@ The file is subwords.safetensors of a run folder, next to its vectors. It has a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -82,6 +82,12 @@ class SubwordTable:
             if self.pooling == "mean":
                 out *= (1 / np.maximum(np.diff(start) + known, 1)).astype(np.float32)[:, None]
         return vectors
+
+    def of_words(self, words: Sequence[str]) -> SubwordTable:
+        """Return the table with all rows of n-grams, and the rows of these words only, in their order."""
+        if list(words) == list(self.words):
+            return self
+        return replace(self, words=words, word_rows=self.word_rows[[self.index[word] for word in words]])
 
     def hashed_rows(self, min_n: int, max_n: int, buckets: int | str, pooling: str) -> np.ndarray | None:
         """The rows (B, D) of n-grams that are hashed and pooled in this way; None if these are others."""

@@ -81,6 +81,18 @@ def test_hugging_face_folder_has_the_subwords_and_drops_those_of_an_earlier_expo
     assert folders.read_any(tmp_path).subword_source is None
 
 
+@pytest.mark.parametrize("ngrams", [Ngrams.exact(2, 4, WORDS), Ngrams(2, 4, 9)])
+def test_hugging_face_folder_of_the_first_words_composes_the_others_from_ngrams(tmp_path: Path, ngrams: Ngrams) -> None:
+    vectors = make_vectors(ngrams)
+    folders.write_huggingface(tmp_path, vectors.first(2), None, {}, {}, "card")
+    again = folders.read_any(tmp_path)
+    assert again.subwords.words == WORDS[:2] and (again.subwords.compose(WORDS[:2]) == vectors.table[:2]).all()
+    assert (again.compose(UNSEEN) == vectors.compose(UNSEEN)).all()
+    whole = vectors.subwords
+    without_rows = SubwordTable(ngrams, whole.table, [], whole.word_rows[:0], "mean")
+    assert (again.compose(WORDS[2:]) == without_rows.compose(WORDS[2:])).all()
+
+
 def test_vectors_without_subwords_compose_nothing() -> None:
     vectors = Vectors(["a"], np.ones((1, 3)))
     assert not vectors.compose(["b", "c"]).any() and vectors.compose([]).shape == (0, 3)
