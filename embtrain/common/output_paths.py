@@ -51,12 +51,12 @@ def check_output_file(path: Path, flag: str = "--out", inputs: Iterable[str | os
 
     inputs: as in `check_replaced_file`. UsageError for the name of a packed file: no command writes one.
     """
-    if packer := PACKERS.get(path.suffix.lower()):
-        raise UsageError(f"{flag}: {path}: would not be packed, and readers unpack a file of this name; give "
-                         f"{path.with_suffix('')}, then run {packer} on it")
     if path.is_dir():
         raise UsageError(f"{flag}: {path}: is a folder; give a file")
     path = resolve_output_link(path, flag)
+    if packer := PACKERS.get(path.suffix.lower()):
+        raise UsageError(f"{flag}: {path}: would not be packed, and readers unpack a file of this name; give "
+                         f"{path.with_suffix('')}, then run {packer} on it")
     check_output_folder(path.parent, flag)
     check_replaced_file(path, flag, inputs)
     return path

@@ -130,3 +130,15 @@ def test_the_name_of_a_packed_file_is_refused(tmp_path: Path, suffix: str) -> No
     assert str(caught.value) == (f"--out: {tmp_path / 'x.txt'}{suffix}: would not be packed, and readers unpack a file "
                                  f"of this name; give {tmp_path / 'x.txt'}, then run {packer} on it")
     assert check_output_file(tmp_path / "x.gz.txt") == tmp_path / "x.gz.txt"
+
+
+def test_the_name_of_a_packed_file_is_refused_behind_a_link(tmp_path: Path) -> None:
+    """The file that is written has the name of the target."""
+    target = tmp_path / "x.gz"
+    (tmp_path / "x.txt").symlink_to("x.gz")
+    for _ in range(2):                                             # a target that does not exist, and one that does
+        with pytest.raises(UsageError, match=f"^--out: {target}: would not be packed, .*; give {tmp_path / 'x'}, then"):
+            check_output_file(tmp_path / "x.txt")
+        target.touch()
+    (tmp_path / "y.gz").symlink_to("y.txt")
+    assert check_output_file(tmp_path / "y.gz") == tmp_path / "y.txt"
