@@ -147,12 +147,12 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
             if not 1 <= D <= MAX_DIM:
                 raise DataError(f"{path}:{line.number}: should be a word and 1 to {MAX_DIM:,} numbers")
             check_memory(path, V, D, max_bytes)
-            are_counts = are_counts and D == 1 and line.text.rsplit(None, 1)[-1].isdigit()
+            are_counts = are_counts and line.text.rsplit(None, 1)[-1].isdigit()
             if reading.limit == V:
                 break
     if V == 0:
         raise DataError(f"{path}: contains no vectors")
-    if are_counts:
+    if are_counts and D == 1 and reading.limit != V:         # lines beyond a limit may have a point
         raise DataError(f"{path}: has one whole number for each word, as lists of counts have, for example a run's "
                         "vocabulary.txt; give a file of vectors, or the run folder")
     rows = VectorRows(path, V, D, max_bytes, PLAIN)

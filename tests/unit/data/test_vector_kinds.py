@@ -165,8 +165,12 @@ def test_files_with_too_little_or_wrong_lines(tmp_path: Path, content: bytes, me
 def test_a_list_of_counts_is_not_a_file_of_vectors(tmp_path: Path) -> None:
     message = (": has one whole number for each word, as lists of counts have, for example a run's vocabulary.txt; "
                "give a file of vectors, or the run folder")
-    for content in (b"the 40\nof 7\nking 7\n", b"the\t40\nof\t7", b"the 40\n"):
+    for content in (b"the 40\nof 7\nking 7\n", b"the\t40\nof\t7", b"the 40\n", b"route 66\t500\na\t300\nb\t200\n"):
         assert refused(file(tmp_path, content)) == message
+    path = file(tmp_path, b"a 0\nb 0.5\n")
+    for limit in (1, 2, 3):                                  # 1: the next line may have a point
+        assert read(path, reading=ReadOptions(limit)).table.tolist() == [[0], [0.5]][:limit]
+    assert refused(file(tmp_path, b"the 40\nof 7\n"), ReadOptions(3)) == message
     assert read(file(tmp_path, b"3 1\nthe 40\nof 7\nking 7\n")).table.tolist() == [[40], [7], [7]]
     for content in (b"the 40\nof 7.5\n", b"the -40\nof 7\n", b"the 4e1\nof 7\n"):
         assert read(file(tmp_path, content)).table.shape == (2, 1)
