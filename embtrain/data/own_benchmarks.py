@@ -41,6 +41,7 @@ from embtrain.data.formats.table_rows import (
     is_number,
     is_skipped,
     named_words,
+    number_remedy,
     plain_name,
     split_fields,
 )
@@ -101,7 +102,9 @@ def recipe_from_table(path: Path) -> EvalRecipe:
     if last is None:
         for text in sample:
             if match := _DECIMAL_COMMA.search(text):
-                raise DataError(f"{path}: should have a column of numbers, got {match[1]!r}; {_decimal_point(match)}")
+                place = _place(path, {text}.__contains__)
+                raise DataError(f"{place}: should have a column of numbers, got {match[1]!r}; "
+                                f"{number_remedy(match[1])}")
         raise DataError(f"{path}: has no column of numbers after two words; give lines of two words and a score, "
                         "separated by TABs, commas, semicolons or spaces")
     kind, metric = ("similarity", "spearman") if last == "score" else ("entailment", "accuracy")
@@ -193,11 +196,11 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
         i = named[0]
         fits = max(kinds.values(), key=lambda fits: sum(fits(row[i]) for row in body))
         wrong = next(row for row in body if not fits(row[i]))
-        match = _DECIMAL_COMMA.fullmatch(f" {wrong[i]}")
-        remedy = _decimal_point(match) if match else \
+        remedy = number_remedy(wrong[i]) or \
             "correct the values, or rename the column if they are neither scores nor labels"
-        raise DataError(f"{_place(path, wrong, shape)}: column {i + 1} ({rows[0][i]!r}): should contain "
-                        f"{gold_forms}, got {wrong[i][:40]!r}; {remedy}")
+        place = _place(path, lambda text: shape.split(text) == wrong)
+        raise DataError(f"{place}: column {i + 1} ({rows[0][i]!r}): should contain {gold_forms}, "
+                        f"got {wrong[i][:40]!r}; {remedy}")
     if len(choice) > 1:
         shown = choice if len(choice) <= MAX_LISTED + 1 else choice[:MAX_LISTED]   # a file of vectors has hundreds
         listed = ", ".join(f"{i + 1} ({rows[0][i][:40]!r})" for i in shown)
@@ -208,17 +211,11 @@ def _find_gold(rows: Sequence[Sequence[str]], first: Sequence[str] | None, kinds
     return (choice[0], found[choice[0]]) if choice else None
 
 
-def _decimal_point(match: re.Match[str]) -> str:
-    """Return the remedy for a number with a decimal comma."""
-    return f"write a decimal point: {match[1].replace(',', '.')}"
-
-
-def _place(path: Path, row: Sequence[str], shape: RowShape) -> str:
-    """Return the file and line of the first row with these fields."""
+def _place(path: Path, is_wanted: Callable[[str], bool]) -> str:
+    """Return the file and number of the first line that is wanted."""
     lines = ((source, *line) for source in sources([path], lambda name: True)
              for line in read_nonblank_lines(source, 1 << 16, _HINT))
-    return next((f"{source.name}:{number}" for source, number, text in lines
-                 if shape.split(text) == row), str(path))
+    return next((f"{source.name}:{number}" for source, number, text in lines if is_wanted(text)), str(path))
 
 
 def read_sample(path: Path) -> list[str]:

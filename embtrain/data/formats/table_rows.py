@@ -33,6 +33,13 @@ def is_number(text: str) -> bool:
     return True
 
 
+def number_remedy(text: str) -> str:
+    """Return the remedy for a number with a decimal comma, which may be a thousands separator; "" for other texts."""
+    if re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", text):
+        return "write a decimal point, or remove a thousands separator"
+    return f"write a decimal point: {text.replace(',', '.')}" if re.fullmatch(r"[+-]?\d{1,20},\d{1,20}", text) else ""
+
+
 def is_skipped(text: str, form: GoldFormat) -> bool:
     """Return whether a line is blank, or begins with the recipe's prefix of comments."""
     return not text.strip() or (form.comment is not None and text.lstrip().startswith(form.comment))

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import GoldFormat
+from embtrain.data.formats.table_rows import number_remedy
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig
 from embtrain.evaluate.statistics.intervals import MIN_ITEMS, NO_INTERVAL, missing_note, multiplicities, percentile
@@ -52,7 +53,9 @@ def read_pairs(path: str | Path, format: GoldFormat, half: Literal["odd", "even"
         try:
             gold = float(fields[c])
         except ValueError as error:
-            hint = "; if it is a header, set `header: true` in the recipe" if not pairs and not format.header else ""
+            header = "if it is a header, set `header: true` in the recipe" if not pairs and not format.header else ""
+            remedy = number_remedy(fields[c]) or header
+            hint = f"; {remedy}" if remedy else ""
             raise DataError(f"{path}:{number}: score should be a number, got {fields[c][:40]!r}{hint}") from error
         if not math.isfinite(gold):
             raise DataError(f"{path}:{number}: score should be a finite number, got {fields[c][:40]!r}")

@@ -374,7 +374,11 @@ def test_comments_in_front_of_a_header_are_no_header(words: Path, place: Path, t
     ("word1,word2,label\nman,woman,True\nred,blue,?\none,two,?\n",
      "own.tsv:3: column 3 ('label'): should contain numbers, or True and False, got '?'"),
     *((f"man{between}woman{between}8\nking{between}queen{between}0,5\nred{between}blue{between}0,75\n",
-       "own.tsv: should have a column of numbers, got '0,5'; write a decimal point: 0.5") for between in "; \t"),
+       "own.tsv:2: should have a column of numbers, got '0,5'; write a decimal point: 0.5") for between in "; \t"),
+    ("man;woman;8\nred;blue;1,500\nking;queen;2,250\n",
+     "own.tsv:2: should have a column of numbers, got '1,500'; write a decimal point, or remove a thousands separator"),
+    ("word1;word2;score\nman;woman;7,5\nred;blue;3\n",
+     "own.tsv:2: score should be a number, got '7,5'; write a decimal point: 7.5"),
     ("word1;word2;score\nking;queen;-0,5\nred;blue;0,75\n",
      "own.tsv:2: column 3 ('score'): should contain numbers, or True and False, got '-0,5'; write a decimal point: "
      "-0.5"),
