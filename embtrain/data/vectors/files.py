@@ -34,6 +34,7 @@ MAX_DIM = 65_536
 MAX_WORD = 4096           # bytes
 MAX_LINE = 64 * MAX_DIM   # bytes
 WITHOUT_IT = "fetch the file again, or write it without this vector"  # remedy for a vector that is not finite
+_FIX = "; fetch the file again, or correct the line"
 _CHUNK = 1 << 20
 _LARGEST_SAFE_HEADER = 1 << 27
 _WORD_COST = 100          # bytes of memory of a word, in addition to its vector
@@ -145,7 +146,7 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
                 dims = [n for n in dims if n in second] or dims or second
             V, D = V + 1, dims[0] if dims else 0
             if not 1 <= D <= MAX_DIM:
-                raise DataError(f"{path}:{line.number}: should be a word and 1 to {MAX_DIM:,} numbers")
+                raise DataError(f"{path}:{line.number}: should be a word and 1 to {MAX_DIM:,} numbers{_FIX}")
             check_memory(path, V, D, max_bytes)
             are_counts = are_counts and line.text.rsplit(None, 1)[-1].isdigit()
             if reading.limit == V:
@@ -210,7 +211,8 @@ def decode_word(word: bytes, where: str, reading: ReadOptions = PLAIN) -> str:
         expected = "UTF-8" if reading.codec == "utf-8" else reading.codec
         raise DataError(f"{where}: its word is not {expected}: {word[:40]!r}; {reading.encoding_remedy()}") from error
     if not text or len(word) > MAX_WORD:
-        raise DataError(f"{where}: its word is empty" if not text else f"{where}: its word is longer than {MAX_WORD:,}")
+        fault = f"longer than {MAX_WORD:,} bytes" if text else "empty"
+        raise DataError(f"{where}: its word is {fault}; fetch the file again, or correct the word")
     if _CONTROL.search(text.encode("utf-8", "surrogatepass")):
         raise DataError(f"{where}: its word contains a control character: {text[:40]!r}; fetch the file again")
     return text
@@ -241,12 +243,12 @@ def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, reading: R
     is_number = len(parts) > 1 and _parse_floats(parts[-1:]) is not None and not by_tab
     cut = f"; the file ends inside this line{limit_hint(len(rows.words), reading)}" if line.is_cut else ""
     if len(values) != D or is_number:
-        raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut}")
+        raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut or _FIX}")
     try:
         text = decode_word(word.lstrip(b" "), where, reading)
         _fill_row(rows.add(text), values, where)
     except DataError as error:
-        raise DataError(f"{error}{cut}") from error
+        raise DataError(f"{str(error).partition('; fetch the file')[0]}{cut}" if cut else str(error)) from error
     if line.ends_bare:
         _log.warning("%s: the file ends without a line end, so its last number, %s, may be truncated; fetch it again, "
                      "or add a line end if it is complete", where, values[-1].decode("ascii", "replace"))
@@ -266,16 +268,15 @@ def _possible_dims(line: bytes) -> list[int]:
 
 def _sizes(line: bytes) -> tuple[int, int] | None:
     parts = line.split()
-    if len(parts) != 2 or not all(p.isdigit() and len(p) <= 18 for p in parts):
-        return None
-    return int(parts[0]), int(parts[1])
+    are_sizes = len(parts) == 2 and all(p.isdigit() and len(p) <= 18 for p in parts)
+    return (int(parts[0]), int(parts[1])) if are_sizes else None
 
 
 def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[VectorLine]:
     """Yield the lines that are not blank."""
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), first):
         if len(line) > MAX_LINE:
-            raise DataError(f"{path}:{number}: a line of more than {MAX_LINE:,} bytes")
+            raise DataError(f"{path}:{number}: a line of more than {MAX_LINE:,} bytes{_FIX}")
         text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b" \t\r\n")
         if text:
             yield VectorLine(number, text, not line.endswith(b"\n"), line.endswith(text))
@@ -290,10 +291,9 @@ def _parse_floats(values: list[bytes]) -> list[float] | None:
 
 
 def _fill_row(row: np.ndarray, values: list[bytes], where: str) -> None:
-    numbers = _parse_floats(values)
-    if numbers is None:
+    if (numbers := _parse_floats(values)) is None:
         bad = next(v for v in values if _parse_floats([v]) is None)
-        raise DataError(f"{where}: should be numbers after the word, got {bad[:40]!r}")
+        raise DataError(f"{where}: should be numbers after the word, got {bad[:40]!r}{_FIX}")
     with np.errstate(over="ignore"):  # 1e39 becomes infinity, rejected below
         row[:] = numbers
     if not np.isfinite(row).all():

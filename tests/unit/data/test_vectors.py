@@ -178,6 +178,8 @@ def test_damaged_file_is_one_clear_line(tmp_path: Path, what: str) -> None:
 
 
 AGAIN = "; fetch the file again, or write it without this vector"
+FIRST = "fetch it again, or write the first 1 to a file: embtrain export FILE --limit 1 --out NEW"
+CORRECT = "; fetch the file again, or correct the line"
 
 
 def flipped(content: bytes) -> bytes:
@@ -189,6 +191,17 @@ def flipped(content: bytes) -> bytes:
      f":3: contains NaN or infinity, or a number too large for float32{AGAIN}"),
     (lambda sealed: BINARY[:-4] + struct.pack("<f", float("nan")),
      f": row 2 of 2: 'b': contains NaN or infinity{AGAIN}"),
+    (lambda sealed: b"2 2\na 1 2\nb 1 x\n", f":3: should be numbers after the word, got b'x'{CORRECT}"),
+    (lambda sealed: b"a 1 2\nb 1\n", f":2: should be a word and 2 numbers as in line 1, got 1 after the word{CORRECT}"),
+    (lambda sealed: b"a 1 2\nb 1", ":2: should be a word and 2 numbers as in line 1, got 1 after the word; the file "
+     f"ends inside this line; {FIRST}"),
+    (lambda sealed: b"2 2\na 1 2\nb 1 x", ":3: should be numbers after the word, got b'x'; the file ends inside this "
+     f"line; {FIRST}"),
+    (lambda sealed: b"2 2\na 1 2\n 1 2\n", ":3: its word is empty; fetch the file again, or correct the word"),
+    (lambda sealed: BINARY.replace(b"b ", b" "),
+     ": row 2 of 2: its word is empty; fetch the file again, or correct the word"),
+    (lambda sealed: b"1 1\n" + b"a" * 4097 + b" 1\n",
+     ":2: its word is longer than 4,096 bytes; fetch the file again, or correct the word"),
     (lambda sealed: unsealed(sealed.replace(struct.pack("<f", 4), struct.pack("<f", float("nan")))),
      f": row 2: 'b': contains NaN or infinity{AGAIN}"),
     (flipped, ": damaged: the sha256 of its data differs from the recorded one; restore the file, or write it again"),
