@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.config.arguments import whole_number
-from embtrain.common.config.foreign_classes import described
+from embtrain.common.config.foreign_classes import described, unchecked
 from embtrain.common.config.layers import Layer
 from embtrain.common.config.tree import build
 from embtrain.common.errors import UsageError
@@ -26,7 +26,7 @@ from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.plugin_checks import guard_object
+from embtrain.negatives.plugin_checks import guard_object, guarded
 from embtrain.nn.arguments import SHARES, dense_tensor, in_arguments, of_type, one_of, type_of
 
 DEFAULT_K = 64  # negatives per draw
@@ -37,7 +37,7 @@ FIRST_REBUILD = 1024  # counted targets before the first rebuild
 class SourceSpec:
     """A source that is not built yet: its class, its settings and the facts of the problem that do not change."""
 
-    source_class: type[NegativeSource]
+    source_class: type[NegativeSource]  # the user's own, without its checks: a pickle contains it
     config: NegativesConfig
     seed: int
     context_sizes: tuple[int, ...] | None
@@ -45,7 +45,8 @@ class SourceSpec:
 
     def build(self, counts: Tensor, dim: int, device: torch.device) -> NegativeSource:
         """Build the source for counts (V,). Raises UsageError if it does not support the settings."""
-        return self.source_class(self.config, self.problem(counts, dim, device))
+        source: NegativeSource = guarded(self.source_class)(self.config, self.problem(counts, dim, device))
+        return source
 
     def problem(self, counts: Tensor, dim: int, device: torch.device) -> ProblemSpec:
         """The problem of V classes with queries of D dimensions on a device."""
@@ -84,7 +85,8 @@ def spec_of(name: str, num_sampled: int | None, options: Mapping[str, Any], shar
                          "share")
     tree["share_draws_by"] = SHARES[share] or ("batch" if _shares_by_default(found) else "row")
     with in_arguments():
-        return SourceSpec(found, build(found.Config, [Layer("embtrain.nn", tree)], "negatives"), seed, context_sizes)
+        config = build(found.Config, [Layer("embtrain.nn", tree)], "negatives")
+    return SourceSpec(unchecked(found), config, seed, context_sizes)
 
 
 def spec_of_source(source: NegativeSource, num_classes: int, seed: int, own: Mapping[str, Any]) -> SourceSpec:
@@ -104,7 +106,7 @@ def spec_of_source(source: NegativeSource, num_classes: int, seed: int, own: Map
         raise UsageError(f"num_classes: {num_classes:,}, but this source was made for {problem.n_candidates:,}")
     sizes = problem.context_sizes or (None if problem.n_contexts is None else (problem.n_contexts,))
     guard_object(source)
-    return SourceSpec(type(source), source.config, seed, sizes, problem)
+    return SourceSpec(unchecked(type(source)), source.config, seed, sizes, problem)
 
 
 def make_loss(name: str, defaults: Mapping[str, Any], options: Mapping[str, Any] | None, problem: ProblemSpec) -> Loss:

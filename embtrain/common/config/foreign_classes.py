@@ -39,13 +39,18 @@ def line_of(function: Any) -> str:
 
 def described(component: Any) -> str:
     """The name of a component, with its class and file if it is of another package: `mine (Mine in FILE)`."""
-    found = next((base for base in type(component).__mro__ if base not in _subclasses.values()), type(component))
+    found = unchecked(type(component))
     if is_ours(found):
         return component.name
     try:
         return f"{component.name} ({found.__qualname__} in {inspect.getfile(found)})"
     except (OSError, TypeError):                                   # defined where there is no file
         return f"{component.name} ({found.__qualname__} in {found.__module__})"
+
+
+def unchecked(component: type[Any]) -> type[Any]:
+    """The user's class of a subclass that `with_checks` has made, which no pickle contains; any other class itself."""
+    return next(base for base in component.__mro__ if base not in _subclasses.values())
 
 
 def with_checks(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], other: Wrap) -> type[Any]:
@@ -74,6 +79,8 @@ def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], ot
         if isinstance(reduced, str):
             return reduced
         made, arguments, *rest = reduced
+        if made is type(self):
+            return _restored, (guard, component, _call, arguments), *rest
         if arguments and arguments[0] is type(self):
             return _restored, (guard, component, made, arguments[1:]), *rest
         return made, arguments, *rest
@@ -84,6 +91,10 @@ def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], ot
 def _restored(guard: Guard, component: type[Any], made: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """A new object for a copy or a pickle."""
     return made(guard(component), *arguments)
+
+
+def _call(component: type[Any], *arguments: Any) -> Any:
+    return component(*arguments)
 
 
 def _is_hook(component: type[Any], name: str) -> bool:

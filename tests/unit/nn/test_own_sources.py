@@ -1,0 +1,108 @@
+"""Modules with a source of the user: they are saved and copied, and the source stays checked."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.nn import SampledLoss
+
+B, D, V = 6, 8, 30
+Call = tuple[Tensor, Tensor, Tensor]
+
+
+class Own(NegativeSource):
+    """Draws uniformly, with a wrong number of negatives for k = 7."""
+
+    name = "own"
+
+    def draw(self, query: Query, k: int, view: ModelView | None) -> Negatives:
+        n, group = self.draw_layout(query)
+        ids = torch.randint(V, (n, k - (k == 7)), generator=self.random)
+        return Negatives(ids, draw_id=group, log_q=torch.full((1, 1), -math.log(V)),
+                         log_q_target=torch.full((len(query),), -math.log(V)),
+                         total_weight=torch.full((1, 1), float(k)))
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        return torch.full(ids.shape, -math.log(V)).expand(len(query), -1)
+
+
+class Reduced(Own):
+    """Sets the form of its pickle, which names the class."""
+
+    name = "reduced"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.config, self.problem), {"random": self.random}
+
+
+def built(kind: type[NegativeSource] = Own, k: int = 5) -> Any:
+    return kind(NegativesConfig(source=kind.name, k=k), ProblemSpec(V, torch.ones(V).double()))
+
+
+@pytest.fixture
+def call() -> Call:
+    random = torch.Generator().manual_seed(0)
+    return (torch.randn(B, D, generator=random), torch.randn(V, D, generator=random),
+            torch.randint(V, (B,), generator=random))
+
+
+def saved(module: SampledLoss) -> SampledLoss:
+    torch.save(module, buffer := io.BytesIO())
+    buffer.seek(0)
+    loaded: SampledLoss = torch.load(buffer, weights_only=False)
+    return loaded
+
+
+@pytest.mark.parametrize("kind", [Own, Reduced])
+@pytest.mark.parametrize("is_called", [False, True])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss)), saved])
+def test_a_module_with_a_source_object_of_the_user_is_saved(
+        duplicate: Callable[[SampledLoss], SampledLoss], is_called: bool, kind: type[NegativeSource], call: Call
+) -> None:
+    loss = SampledLoss(built(kind), num_classes=V)
+    if is_called:
+        loss(*call)
+    other = duplicate(loss)
+    assert torch.equal(loss(*call), other(*call)) and isinstance(other.source, kind)
+    with pytest.raises(UsageError, match=r"draw returned 6 negatives, but k is 7"):
+        duplicate(SampledLoss(built(kind, k=7), num_classes=V))(*call)
+
+
+@pytest.mark.parametrize("kind", [Own, Reduced])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda source: pickle.loads(pickle.dumps(source))])
+def test_a_copy_of_a_checked_source_is_checked(duplicate: Callable[[Any], Any], kind: type[NegativeSource]) -> None:
+    SampledLoss(source := built(kind), num_classes=V)
+    other = duplicate(source)
+    assert type(other) is type(source) is not kind
+    assert torch.equal(other.random.get_state(), source.random.get_state())
+
+
+@pytest.mark.parametrize("k", [5, 7])
+def test_a_module_with_a_source_of_a_file_of_the_user_is_saved(k: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                               call: Call) -> None:
+    (path := tmp_path / "of_file.py").write_text(
+        "import torch\nfrom embtrain.negatives.static.uniform import Uniform\nclass InFile(Uniform):\n"
+        "    name = 'in_file'\n    def draw(self, query, k, view):\n"
+        "        return super().draw(query, k - (k == 7), view)\n")
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", str(path))
+    loss = SampledLoss("in_file", num_classes=V, num_sampled=k)
+    for duplicate in (copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss)), saved):
+        other = duplicate(loss)
+        if k == 5:
+            assert torch.equal(copy.deepcopy(loss)(*call), other(*call))
+            continue
+        with pytest.raises(UsageError, match=r"draw returned 6 negatives, but k is 7"):
+            other(*call)
