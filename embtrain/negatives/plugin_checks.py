@@ -60,8 +60,8 @@ def _checked_draw(function: Hook) -> Hook:
     call = _named(function)
 
     @functools.wraps(function)
-    def draw(self: Any, query: Query, k: int, view: ModelView) -> Negatives:
-        drawn = call(self, query, k, view)
+    def draw(self: Any, query: Query, k: int, view: ModelView, **options: Any) -> Negatives:
+        drawn = call(self, query, k, view, **options)
 
         def refuse(what: str) -> NoReturn:
             raise UsageError(f"{line_of(function)}: {_owner(self)}: draw {what}")

@@ -31,6 +31,11 @@ def is_ours(item: Any) -> bool:
     return item.__module__.partition(".")[0] == _HERE
 
 
+def _is_of_user(function: Any) -> bool:
+    """Whether a function is of another package than this one and PyTorch: a source may be an nn.Module too."""
+    return not is_ours(function) and function.__module__.partition(".")[0] != torch.__name__
+
+
 def line_of(function: Any) -> str:
     """FILE:LINE of a function."""
     code = inspect.unwrap(function).__code__
@@ -71,7 +76,7 @@ def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], ot
                                "__qualname__": component.__qualname__}
     for name in dir(component):
         function = inspect.getattr_static(component, name)
-        if inspect.isfunction(function) and not is_ours(function) and _is_hook(component, name):
+        if inspect.isfunction(function) and _is_of_user(function) and _is_hook(component, name):
             members[name] = checks.get(name, other)(function)
 
     def reduce_ex(self: Any, protocol: Any) -> Any:
@@ -134,12 +139,19 @@ def _is_inside(error: BaseException) -> bool:
 def checked(function: Hook, call: Hook, owner: Callable[[Any], str], problem: Callable[..., str]) -> Hook:
     """The hook `call` of a function, whose result is checked.
 
-    problem(self, result, *arguments) returns what is wrong with the result and what to do, or "".
+    problem(self, result, *arguments) returns what is wrong with the result and what to do, or "". A call with arguments
+    that `problem` does not have is in a form of the class's own, as `state_dict` of an nn.Module, and is not checked.
     """
+    form = inspect.signature(problem)
+
     @functools.wraps(function)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = call(self, *args, **kwargs)
-        if line := problem(self, result, *args, **kwargs):
+        try:
+            bound = form.bind(self, result, *args, **kwargs)
+        except TypeError:
+            return result
+        if line := problem(*bound.args, **bound.kwargs):
             raise UsageError(f"{line_of(function)}: {owner(self)}: {function.__name__} {line}")
         return result
     return run

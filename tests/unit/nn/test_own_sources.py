@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
@@ -46,6 +46,45 @@ class Reduced(Own):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.config, self.problem), {"random": self.random}
+
+
+class WithTensors(nn.Module, Own):
+    """A module of PyTorch too, whose methods come first."""
+
+    name = "with_tensors"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        nn.Module.__init__(self)
+        Own.__init__(self, config, problem)
+        self.logits = nn.Parameter(torch.zeros(V))
+
+
+class WithState(WithTensors):
+    """Returns the state of a source without arguments, and that of a module with them."""
+
+    name = "with_state"
+
+    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
+        if args or options:
+            return nn.Module.state_dict(self, *args, **options)
+        return {**Own.state_dict(self), "logits": self.logits.detach()}
+
+    def load_state_dict(self, state: Any, *args: Any, **options: Any) -> Any:
+        if "random" in state:
+            return Own.load_state_dict(self, state)
+        return nn.Module.load_state_dict(self, state, *args, **options)
+
+
+class WithOptions(Own):
+    """Hooks with arguments of their own."""
+
+    name = "with_options"
+
+    def draw(self, query: Query, k: int, view: ModelView | None, *, extra: int = 0) -> Negatives:
+        return super().draw(query, k, view) if extra else self.draw(query, k, view, extra=1)
+
+    def log_prob(self, query: Query, ids: Tensor, extra: int = 0) -> Tensor:
+        return super().log_prob(query, ids) if extra else self.log_prob(query, ids, 1)
 
 
 def built(kind: type[NegativeSource] = Own, k: int = 5) -> Any:
@@ -106,3 +145,26 @@ def test_a_module_with_a_source_of_a_file_of_the_user_is_saved(k: int, tmp_path:
             continue
         with pytest.raises(UsageError, match=r"draw returned 6 negatives, but k is 7"):
             other(*call)
+
+
+def test_a_source_that_is_a_module_has_a_state_in_another_module(call: Call) -> None:
+    loss = nn.Sequential(SampledLoss(built(WithState), num_classes=V))
+    for _ in range(2):                                            # before and after the first call
+        state = loss.state_dict()
+        loss.load_state_dict(state)
+        loss[0](*call)
+    assert loss[0].source.state_dict().keys() == {"random", "logits"}
+    assert "0._given.logits" in state
+
+
+def test_the_methods_of_pytorch_are_not_checked() -> None:
+    source = built(WithTensors)
+    before = {name: getattr(source, name).__func__ for name in ("state_dict", "load_state_dict", "train", "to")}
+    SampledLoss(source, num_classes=V)
+    assert before == {name: getattr(source, name).__func__ for name in before}
+    with pytest.raises(RuntimeError, match="Missing key"):
+        source.load_state_dict({})
+
+
+def test_a_hook_has_arguments_of_its_own(call: Call) -> None:
+    assert SampledLoss(built(WithOptions), num_classes=V)(*call).isfinite()
