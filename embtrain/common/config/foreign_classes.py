@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,16 @@ Guard = Callable[[type[Any]], type[Any]]
 
 MAX_DEPTH = 50                 # levels of a state, as in a checkpoint
 _HERE = __name__.partition(".")[0]
+_OWN = "_embtrain_own_class"   # attribute of a subclass that `with_checks` has made: the user's class
 _subclasses: dict[type[Any], type[Any]] = {}
+
+
+class _Unregistered:
+    """First base of the subclasses that `with_checks` makes: the user's `__init_subclass__` is not run for them."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        if _OWN not in vars(cls):                                  # a class that the user derives from one of them
+            super().__init_subclass__(**options)
 
 
 def is_ours(item: Any) -> bool:
@@ -55,7 +65,8 @@ def described(component: Any) -> str:
 
 def unchecked(component: type[Any]) -> type[Any]:
     """The user's class of a subclass that `with_checks` has made, which no pickle contains; any other class itself."""
-    return next(base for base in component.__mro__ if base not in _subclasses.values())
+    own: type[Any] = vars(component).get(_OWN, component)
+    return own
 
 
 def with_checks(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], other: Wrap) -> type[Any]:
@@ -73,7 +84,7 @@ def with_checks(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], 
 
 def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], other: Wrap) -> type[Any]:
     members: dict[str, Any] = {"__doc__": component.__doc__, "__module__": component.__module__,
-                               "__qualname__": component.__qualname__}
+                               "__qualname__": component.__qualname__, _OWN: component}
     for name in dir(component):
         function = inspect.getattr_static(component, name)
         if inspect.isfunction(function) and _is_of_user(function) and _is_hook(component, name):
@@ -90,7 +101,11 @@ def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], ot
             return _restored, (guard, component, made, arguments[1:]), *rest
         return made, arguments, *rest
 
-    return type(component.__name__, (component,), members | {"__reduce_ex__": reduce_ex})
+    # of the user's metaclass, without a call of it: it may register classes, too
+    metaclass = next(base for base in type(component).__mro__ if base in (ABCMeta, type))
+    made: type[Any] = metaclass.__new__(type(component), component.__name__, (_Unregistered, component),
+                                        members | {"__reduce_ex__": reduce_ex})
+    return made
 
 
 def _restored(guard: Guard, component: type[Any], made: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

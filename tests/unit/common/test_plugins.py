@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import pytest
 
 from embtrain.cli import entry_point
 from embtrain.common import registry
+from embtrain.common.config.foreign_classes import unchecked
 from embtrain.common.errors import DataError, UsageError, WrongClass
 from embtrain.common.types import ProblemSpec, Score
 from embtrain.experiment.catalogue import components, listing
@@ -27,6 +29,7 @@ from embtrain.experiment.run.settings import resolve
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
+from embtrain.negatives.plugin_checks import guard_object
 from embtrain.testing import own_files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -397,6 +400,37 @@ def test_a_state_that_no_checkpoint_can_contain_is_one_line(make: Make, result: 
 def test_a_state_of_numbers_and_text_is_kept(make: Make) -> None:
     make(f"{SOURCE}\n    def state_dict(self):\n        return {{**super().state_dict(), 'm': (1, None, 'a', 2.5)}}\n")
     assert _built("mine").state_dict().keys() == {"random", "m"}
+
+
+REGISTRIES = {
+    "hook": ("class Registered:\n    seen = []\n    def __init_subclass__(cls, *, label, **options):\n"
+             "        super().__init_subclass__(**options)\n        if label in cls.seen:\n"
+             "            raise ValueError(f'two classes of {label}')\n        cls.seen.append(label)\n",
+             "(NegativeSource, Registered, label='Mine')"),
+    "metaclass": ("class Meta(type):\n    seen = []\n    def __new__(meta, name, bases, members):\n"
+                  "        if name in meta.seen:\n            raise ValueError(f'two classes of {name}')\n"
+                  "        meta.seen.append(name)\n        return super().__new__(meta, name, bases, members)\n",
+                  "(NegativeSource, metaclass=Meta)"),
+    "abstract": ("from abc import ABCMeta\nclass Meta(ABCMeta):\n    seen = []\n"
+                 "    def __init__(cls, name, bases, members):\n        super().__init__(name, bases, members)\n"
+                 "        if name in cls.seen:\n            raise ValueError(f'two classes of {name}')\n"
+                 "        cls.seen.append(name)\n", "(NegativeSource, metaclass=Meta)")}
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_a_registry_of_subclasses_contains_the_class_of_the_user_alone(make: Make, kind: str) -> None:
+    definition, bases = REGISTRIES[kind]
+    make(SOURCE.replace("class Mine", f"{definition}\nclass Mine").replace("(NegativeSource)", bases))
+    _draw()
+    found: Any = negatives.find("mine")
+    own: Any = unchecked(found)
+    assert found is not own and own.seen == ["Mine"]
+    source = own(own.Config(source="mine"), tiny_problem())
+    assert isinstance(_built("mine"), found) and not isinstance(source, found)
+    guard_object(source)
+    assert isinstance(source, found)
+    types.new_class("Other", (found,), {"label": "Other"} if kind == "hook" else {})
+    assert own.seen == ["Mine", "Other"]
 
 
 @pytest.mark.parametrize("loads_alone", [False, True])

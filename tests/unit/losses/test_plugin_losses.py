@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -140,3 +141,12 @@ def test_a_copy_of_an_own_loss_is_checked(write: Write) -> None:
         assert type(loss) is losses.find("own")
         with pytest.raises(EmbtrainError, match="example returned"):
             loss(_scored())
+
+
+def test_a_loss_whose_base_registers_subclasses_is_registered_once(write: Write) -> None:
+    write(LOSS.replace("class Own(Logistic)", "class Base(Loss):\n    seen = []\n"
+                       "    def __init_subclass__(cls, **options):\n        super().__init_subclass__(**options)\n"
+                       "        if cls.name in cls.seen:\n            raise ValueError('two losses are named own')\n"
+                       "        cls.seen.append(cls.name)\n\n\nclass Own(Logistic, Base)"))
+    own: Any = _made()
+    assert own.seen == ["own"] and own(_scored()).per_example.isfinite().all()
