@@ -200,7 +200,8 @@ class NegativeSource:
         that learns overrides this method.
         """
         state = earlier.state_dict()
-        if (saved := state["random"]).shape == self.random.get_state().shape:    # else of another device
+        saved = state.get("random")
+        if saved is not None and saved.shape == self.random.get_state().shape:    # else of another device
             self.random.set_state(saved)
         return "" if state.keys() == {"random"} else f"the state of {self.name} starts again"
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from embtrain.cli import entry_point
 from embtrain.common import registry
@@ -400,6 +401,44 @@ def test_a_state_that_no_checkpoint_can_contain_is_one_line(make: Make, result: 
 def test_a_state_of_numbers_and_text_is_kept(make: Make) -> None:
     make(f"{SOURCE}\n    def state_dict(self):\n        return {{**super().state_dict(), 'm': (1, None, 'a', 2.5)}}\n")
     assert _built("mine").state_dict().keys() == {"random", "m"}
+
+
+OWN_STATE = """
+    def __init__(self, config, problem):
+        super().__init__(config, problem)
+        self.noise = torch.Generator().manual_seed(problem.seed)
+
+    def state_dict(self):
+        return {"noise": self.noise.get_state()}
+
+    def load_state_dict(self, state):
+        self.noise.set_state(state["noise"])
+"""
+
+
+def test_a_source_that_loads_its_state_itself_needs_no_key_of_the_base(make: Make) -> None:
+    make(SOURCE.replace("generator=self.random", "generator=self.noise") + OWN_STATE)
+    first, second = _built("mine"), _built("mine")
+    first.draw(query(), 4, TableView())
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(*(source.draw(query(), 4, TableView()).ids for source in (first, second)))
+    row = torch.arange(tiny_problem().n_candidates)
+    assert negatives.grow_source(second, first, row) == "the state of mine starts again"
+    assert second.state_dict().keys() == {"noise"}
+
+
+@pytest.mark.parametrize("text", [
+    "    pass", "    def load_state_dict(self, state):\n        super().load_state_dict(state)"])
+def test_a_source_that_derives_from_one_that_loads_its_state_itself_is_saved(make: Make, text: str) -> None:
+    make(f"{SOURCE.replace('Mine', 'First').replace('mine', 'first')}{OWN_STATE}\n\n"
+         f"class Mine(First):\n    name = 'mine'\n{text}\n")
+    assert _built("mine").state_dict().keys() == {"noise"}
+
+
+def test_a_source_that_loads_the_state_of_the_base_by_super_needs_its_keys(make: Make) -> None:
+    path = make(SOURCE + OWN_STATE + "        super().load_state_dict(state)\n")
+    with pytest.raises(UsageError, match=rf"^{path}:26: negatives\.source: mine: state_dict lacks 'random'; return"):
+        _built("mine").state_dict()
 
 
 REGISTRIES = {
