@@ -9,11 +9,12 @@ generated from the fields of the record. `Config` is the class of the settings.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import field, fields
 from functools import cache
 from typing import Any, get_type_hints
 
+import numpy as np
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 
 from embtrain.common.errors import UsageError
@@ -29,21 +30,34 @@ def refuse_misplaced_traits(owner: str, attributes: Mapping[str, Any], record: A
 
     The attribute would have no effect, because traits are read from the record. An attribute of another type, like a
     method of that name, is a different thing and allowed. A value in the record that its annotation does not allow is
-    refused too: it would switch checks off. owner: the name of the class or object in the message. attributes: its
-    `vars`. record: its instance of the dataclass of traits; no default of a trait is None.
+    refused too: it would switch checks off. A list, tuple or set of valid values is accepted where another of these
+    types is annotated, and a scalar of NumPy as the number, boolean or text that it contains.
+    owner: the name of the class or object in the message. attributes: its `vars`. record: its instance of the dataclass
+    of traits; no default of a trait is None.
     """
     for found in fields(record):
         value = attributes.get(found.name)
         if isinstance(value, type(found.default)):
             raise UsageError(f"{owner}: {found.name} = {value!r} is not read; set it in the record, "
                              f"traits = {type(record).__name__}({found.name}={value!r})")
+    defaults = {found.name: found.default for found in fields(record)}
     for name, adapter in _value_types(record.__class__).items():
         value = getattr(record, name)
         try:
-            adapter.validate_python(value, strict=True)
+            adapter.validate_python(_plain(value, defaults[name]), strict=True)
         except ValidationError as error:
             expected = error.errors(include_url=False)[0]["msg"].replace("Input should", "should")
             raise UsageError(f"{owner}: traits.{name}: {value!r}: {expected}") from error
+
+
+def _plain(value: Any, default: Any) -> Any:
+    """A collection in the type of the default, and a scalar of NumPy in the type of Python: readers accept both."""
+    if isinstance(value, np.generic):
+        return value.item()
+    is_collection = isinstance(default, tuple | frozenset) and isinstance(value, list | tuple | set | frozenset)
+    if is_collection and all(isinstance(item, Hashable) for item in value):
+        return type(default)(value)
+    return value
 
 
 @cache

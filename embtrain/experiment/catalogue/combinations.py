@@ -110,7 +110,7 @@ def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
 
 
 def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
-    if part.traits.geometry and not part.traits.geometry & geometries(model):
+    if part.traits.geometry and geometries(model).isdisjoint(part.traits.geometry):
         return "needs another geometry of the scores"
     if part.traits.needs_frozen_table and not hasattr(model.Config(), "output_table"):
         return "needs a frozen table of targets: model.output_table.frozen"

@@ -22,7 +22,7 @@ from embtrain.common import registry
 from embtrain.common.config.foreign_classes import unchecked
 from embtrain.common.errors import DataError, UsageError, WrongClass
 from embtrain.common.types import ProblemSpec, Score
-from embtrain.experiment.catalogue import components, listing
+from embtrain.experiment.catalogue import combinations, components, listing
 from embtrain.experiment.comparison import results
 from embtrain.experiment.comparison.outcome import CellOutcome
 from embtrain.experiment.run import provenance
@@ -547,12 +547,19 @@ def test_a_trait_outside_its_record_is_refused(make: Make, old: str, new: str, p
     ("geometry='dot'", r"geometry: 'dot': should be a valid frozenset"),
     ("components=('mine',)", r"components: \('mine',\): should be 'noise', 'generator' or 'synthetic'"),
     ("components='noise'", r"components: 'noise': should be a valid tuple"),
+    ("components={'noise': 1}", r"components: \{'noise': 1\}: should be a valid tuple"),
+    ("components=[['noise']]", r"components: \[\['noise'\]\]: should be a valid tuple"),
+    ("geometry=[['dot']]", r"geometry: \[\['dot'\]\]: should be a valid frozenset"),
+    ("geometry=[1]", r"geometry: \[1\]: should be a valid string"),
+    ("sharing_modes=['rows']", r"sharing_modes: \['rows'\]: should be 'row', 'window', 'block' or 'batch'"),
+    ("sharing_modes=set()", r"sharing_modes: set\(\): .* at least 1 item.*"),
+    ("learns=numpy.int64(1)", r"learns: \S+: should be a valid boolean"),
     ("sharing_modes=()", r"sharing_modes: \(\): .* at least 1 item.*"),
     ("sharing_modes=('rows',)", r"sharing_modes: \('rows',\): should be 'row', 'window', 'block' or 'batch'"),
     ("min_batch_size=0", r"min_batch_size: 0: should be greater than or equal to 1")])
 def test_a_wrong_value_of_a_trait_is_refused(plug_in: Callable[[str, str], Path], make: Make, values: str, problem: str
                                              ) -> None:
-    text = SOURCE.replace("NegativeSource\n", "NegativeSource, Traits\n", 1)
+    text = SOURCE.replace("NegativeSource\n", "NegativeSource, Traits\n", 1).replace("math\n\n", "math, numpy\n\n", 1)
     declared = text.replace('name = "mine"', f'name = "mine"\n    traits = Traits({values})')
     built = text.replace('name = "mine"', 'name = "mine"\n\n    def __init__(self, config, problem):\n        super().'
                                           f'__init__(config, problem)\n        self.traits = Traits({values})')
@@ -571,6 +578,20 @@ def test_a_wrong_value_of_a_trait_is_refused(plug_in: Callable[[str, str], Path]
     path = plug_in("own2.py", built)
     with pytest.raises(UsageError, match=rf"^{path}:12: negatives\.source: mine: traits\.{problem}$"):
         _draw()
+
+
+@pytest.mark.parametrize("values", [
+    "sharing_modes=['row', 'batch']", "sharing_modes={'row'}", "geometry={'dot', 'cosine'}", "geometry=['dot']",
+    "geometry=('dot',)", "components=['noise']", "components=frozenset({'noise'})", "learns=numpy.True_",
+    "min_batch_size=numpy.int64(1)", "density=numpy.str_('exact')"])
+def test_a_valid_value_of_a_trait_has_any_type_of_collection(
+        plug_in: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, values: str) -> None:
+    text = SOURCE.replace("NegativeSource\n", "NegativeSource, Traits\n", 1).replace("math\n\n", "math, numpy\n\n", 1)
+    plug_in("own.py", text.replace('name = "mine"', f'name = "mine"\n    traits = Traits({values})'))
+    _draw()
+    monkeypatch.setattr(negatives, "names", lambda: ["mine"])
+    monkeypatch.setattr(losses, "names", lambda: ["logistic"])
+    assert combinations.by_model().keys() <= {"mine"} and not combinations.by_loss()
 
 
 def test_a_wrong_value_of_a_trait_of_a_loss_is_refused() -> None:
