@@ -103,8 +103,8 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
     compiled = has_kernels(train)
     reasons = [] if train.engine == "autograd" else why_not_fused(model, source, negatives, loss, train, compiled)
     if train.engine == "fused" and reasons:
-        only_core_missing = not compiled and len(reasons) == 1
-        raise (ResourceError if only_core_missing else UsageError)(*(f"train.engine: fused: {r}" for r in reasons))
+        kind = UsageError if why_not_fused(model, source, negatives, loss, train, compiled=True) else ResourceError
+        raise kind(*(f"train.engine: fused: {reason}" for reason in reasons))
     engine = "autograd" if train.engine == "autograd" or reasons else "fused"
     chunk = block_size(train, engine, source.traits.uses_model, models.find(model.name).task)
     return train.model_copy(update={"engine": engine, "chunk": chunk}), reasons

@@ -154,9 +154,12 @@ def test_a_model_that_cannot_be_loaded_is_one_line(monkeypatch: pytest.MonkeyPat
         experiment.resolve(model="gone")
 
 
-def test_a_model_of_the_user_is_not_trained_by_kernels(plug_in: PlugIn) -> None:
+@pytest.mark.parametrize("has_kernels", [True, False])
+def test_a_model_of_the_user_is_not_trained_by_kernels(plug_in: PlugIn, monkeypatch: pytest.MonkeyPatch,
+                                                       has_kernels: bool) -> None:
     """They replace `encode`, `score` and `after_update`, which it may override."""
     plug_in(MODELS)
+    monkeypatch.setattr(choose, "has_kernels", lambda train: has_kernels)
     reason = r"model\.name: (capped|own_order): is not a model of embtrain, and .* may override$"
     for name, device in (("capped", "cpu"), ("own_order", "cpu"), ("capped", "cuda")):
         settings = experiment.resolve(model=name, device=device)
