@@ -41,6 +41,12 @@ def value_problem(drawn: Negatives, can_be_empty: bool) -> str:
     return ""
 
 
+def broadcasts(value: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor can be broadcast to a shape."""
+    sizes = zip(value.shape[::-1], shape[::-1], strict=False)
+    return value.ndim <= len(shape) and all(size in (1, wanted) for size, wanted in sizes)
+
+
 def _type_problem(drawn: Negatives, device: torch.device) -> str:
     for name in (field.name for field in fields(drawn) if field.name != "state"):
         value = getattr(drawn, name)
@@ -76,8 +82,7 @@ def _shape_problem(drawn: Negatives, n: int) -> str:
         value = getattr(drawn, name)
         if value is None:
             continue
-        fits = all(x in (1, y) for x, y in zip(value.shape[::-1], shape[::-1], strict=False))
-        if not fits or value.ndim > 2 or (value.ndim < 2 and name != "origin"):
+        if not broadcasts(value, shape) or (value.ndim < 2 and name != "origin"):
             return (f"returned {name} of shape {tuple(value.shape)} for ids of {shape}; return the same shape, or two "
                     "dimensions that broadcast to it")
     return ""

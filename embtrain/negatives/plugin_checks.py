@@ -30,7 +30,7 @@ from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits
 from embtrain.common.types import PROBE, ModelView, Negatives, Query
-from embtrain.negatives.draw_checks import id_problem, layout_problem, value_problem
+from embtrain.negatives.draw_checks import broadcasts, id_problem, layout_problem, value_problem
 
 FIRST = 3             # draws whose values are checked
 CELLS = 4_000_000     # probabilities that the check may compute; larger tables are not summed
@@ -38,7 +38,7 @@ TOLERANCE = 1e-3      # of the sum of q, which float32 gives to about 1e-5
 
 
 def guarded(source: type[Any]) -> type[Any]:
-    """The class itself if it is of this package; else a sub-class that checks what it draws and names its errors."""
+    """The class itself if it is of this package; else a subclass that checks what it draws and names its errors."""
     return with_checks(source, guarded, _CHECKS, _named)
 
 
@@ -103,8 +103,7 @@ def _log_prob_problem(_: Any, result: Any, query: Query, ids: Tensor) -> str:
     expected = f"return floats of shape {shape}, or that broadcast to it"
     if not isinstance(result, Tensor):
         return f"returned {type(result).__name__}; {expected}"
-    is_broadcast = result.ndim <= 2 and all(a in (1, b) for a, b in zip(result.shape[::-1], shape[::-1], strict=False))
-    if not is_broadcast or not result.is_floating_point():
+    if not broadcasts(result, shape) or not result.is_floating_point():
         return f"returned {result.dtype} of shape {tuple(result.shape)}; {expected}"
     return ""
 
