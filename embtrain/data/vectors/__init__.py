@@ -2,11 +2,11 @@
 
     vectors.py   `Vectors`, `read` and `write`: all formats, detected by content
     files.py     text formats (word2vec, GloVe), read within memory bounds
+    text_lines.py  their lines: which fields are the word, which are numbers
     binary.py    word2vec's binary format
     tensors.py   safetensors files
     fasttext_file.py, fasttext_model.py  fastText's .bin, and the vectors of its words and n-grams
     keyed.py     gensim's KeyedVectors with subwords
-    pooling.py   sums of table rows in a fixed order
     folders.py   export folders: Hugging Face, Embedding Projector, PyKEEN
     search_index.py  indexes for nearest-neighbour search: faiss, usearch
     replaced_files.py  replaces the files of an export folder together

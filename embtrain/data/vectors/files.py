@@ -15,9 +15,8 @@ from __future__ import annotations
 import codecs
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -25,6 +24,17 @@ from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.progress import AT_ONCE, Progress
 from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors.open import PLAIN, ReadOptions, max_unpacked_bytes, open_unpacked, refuse_other_formats
+from embtrain.data.vectors.text_lines import (
+    FIX,
+    MAX_LINE,
+    VectorLine,
+    declared_sizes,
+    is_count,
+    is_in_other_notation,
+    nonblank_lines,
+    parse_floats,
+    possible_dims,
+)
 
 Format = Literal["word2vec", "word2vec-binary", "glove", "safetensors", "fasttext"]
 WordsAndTable = tuple[list[str], np.ndarray]
@@ -32,9 +42,7 @@ WordsAndTable = tuple[list[str], np.ndarray]
 FASTTEXT_MAGIC = b"\xba\x16O/"
 MAX_DIM = 65_536
 MAX_WORD = 4096           # bytes
-MAX_LINE = 64 * MAX_DIM   # bytes
 WITHOUT_IT = "fetch the file again, or write it without this vector"  # remedy for a vector that is not finite
-_FIX = "; fetch the file again, or correct the line"
 _CHUNK = 1 << 20
 _LARGEST_SAFE_HEADER = 1 << 27
 _WORD_COST = 100          # bytes of memory of a word, in addition to its vector
@@ -42,15 +50,6 @@ _SMALL = 64 << 20         # bytes of a table that are allocated even if the file
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _BINARY = frozenset(range(9)) | frozenset(range(14, 32))     # bytes that do not occur in text
 _log = logging.getLogger("embtrain")
-
-
-class VectorLine(NamedTuple):
-    """A line of a file, with its number and the state of its end."""
-
-    number: int
-    text: bytes      # without trailing blanks
-    is_cut: bool     # the last line, without a line end
-    ends_bare: bool  # no byte follows its last character, so its last number may be cut short
 
 
 class VectorRows:
@@ -101,19 +100,19 @@ def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
         refuse_other_formats(path, head, reading)
         if not head.strip():
             raise DataError(f"{path}: is not a vector file: it is empty; fetch it again")
-        first, _, rest = head.removeprefix(codecs.BOM_UTF8).partition(b"\n")
+        first, _, rest = head.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n").partition(b"\n")
         if not rest and b"\r" in first.rstrip(b"\r"):
             raise DataError(f"{path}: its lines end in CR only; convert them: tr '\\r' '\\n' < FILE")
-        if sizes := _sizes(first):
+        if sizes := declared_sizes(first):
             while b"\n" not in rest and len(rest) < MAX_LINE and (more := file.read(_CHUNK)):
                 rest += more
             if sizes[0] and not rest.strip():
                 raise DataError(f"{path}: ends after 0 rows; line 1 declares {sizes[0]:,}; fetch it again")
             values = rest.partition(b"\n")[0].rsplit(None, sizes[1])[1:]
-            if len(values) == sizes[1] and _parse_floats(values) is not None:
+            if len(values) == sizes[1] and parse_floats(values) is not None:
                 return "word2vec"
             return "word2vec-binary" if _BINARY & set(rest) or not is_text(rest, reading.codec) else "word2vec"
-        if _possible_dims(first):
+        if possible_dims(first):
             return "glove"
     raise DataError(f"{path}: is not a vector file; give word2vec text or binary, GloVe, fastText or safetensors")
 
@@ -123,7 +122,7 @@ def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Words
     with open_unpacked(path, reading) as file:
         V, D = parse_header(path, file.readline(MAX_LINE), 2, max_bytes, reading)
         rows = VectorRows(path, V, D, max_bytes, reading)
-        for line in _lines(path, file, 2):
+        for line in nonblank_lines(path, file, 2):
             if rows.is_full:
                 if reading.limit is None:
                     raise DataError(f"{path}:{line.number}: more rows than the {V:,} that line 1 declares"
@@ -140,29 +139,31 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
     """Read GloVe text. DataError names the file and line of a fault."""
     with open_unpacked(path, reading) as file:  # first pass counts, so that the table is allocated once
         V, D, dims, are_counts = 0, 0, list[int](), True
-        for line in _lines(path, file, 1):
+        for line in nonblank_lines(path, file, 1):
+            are_counts = are_counts and is_count(line.text)
+            if reading.limit == V:                           # a list of counts has them in all lines
+                if are_counts:
+                    continue
+                break
             if V < 2:                                        # line 2 decides if line 1 is ambiguous
-                second = _possible_dims(line.text)
+                second = possible_dims(line.text)
                 dims = [n for n in dims if n in second] or dims or second
             V, D = V + 1, dims[0] if dims else 0
             if not 1 <= D <= MAX_DIM:
-                raise DataError(f"{path}:{line.number}: should be a word and 1 to {MAX_DIM:,} numbers{_FIX}")
+                raise DataError(f"{path}:{line.number}: should be a word and 1 to {MAX_DIM:,} numbers{FIX}")
             check_memory(path, V, D, max_bytes)
-            are_counts = are_counts and line.text.rsplit(None, 1)[-1].isdigit()
-            if reading.limit == V:
-                break
     if V == 0:
         raise DataError(f"{path}: contains no vectors")
-    if are_counts and D == 1 and reading.limit != V:         # lines beyond a limit may have a point
+    if are_counts and D == 1:
         raise DataError(f"{path}: has one whole number for each word, as lists of counts have, for example a run's "
                         "vocabulary.txt; give a file of vectors, or the run folder")
     rows = VectorRows(path, V, D, max_bytes, PLAIN)
     with open_unpacked(path, reading) as file:
-        for line in _lines(path, file, 1):
+        for line in nonblank_lines(path, file, 1):
             if rows.is_full:
                 break
             _add_row(rows, line, D, f"a word and {counted(D, 'number', 'numbers')} as in line 1", reading)
-    if all("." in word and _parse_floats([word.encode()]) is not None for word in rows.words):
+    if all("." in word and parse_floats([word.encode()]) is not None for word in rows.words):
         raise DataError(f"{path}: its lines contain only numbers; begin each with its word")
     return rows.result()
 
@@ -186,7 +187,7 @@ def parse_header(path: Path, line: bytes, min_value_bytes: int, max_bytes: int, 
 
     min_value_bytes: the fewest bytes that a value takes in the file.
     """
-    sizes = _sizes(line.removeprefix(codecs.BOM_UTF8))
+    sizes = declared_sizes(line.removeprefix(codecs.BOM_UTF8))
     if sizes is None:
         raise DataError(f"{path}:1: should be the number of words and of dimensions, got {line[:40]!r}")
     V, D = sizes
@@ -240,60 +241,26 @@ def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, reading: R
         word, values = b"", [word, *values]
     by_tab = bool(values) and b"\t" in line.text[len(word):].partition(values[0])[0] and b"\t" not in word
     parts = word.split()
-    is_number = len(parts) > 1 and _parse_floats(parts[-1:]) is not None and not by_tab
+    before = parts[-1] if len(parts) > 1 and not by_tab else b""           # a number in place of the end of the word
     cut = f"; the file ends inside this line{limit_hint(len(rows.words), reading)}" if line.is_cut else ""
-    if len(values) != D or is_number:
-        raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut or _FIX}")
-    try:
-        text = decode_word(word.lstrip(b" "), where, reading)
-        _fill_row(rows.add(text), values, where)
-    except DataError as error:
-        raise DataError(f"{str(error).partition('; fetch the file')[0]}{cut}" if cut else str(error)) from error
+    if len(values) != D or (before and parse_floats([before]) is not None):
+        raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut or FIX}")
+    if is_in_other_notation(before):
+        raise DataError(f"{where}: should be numbers after the word, got {before[:40]!r}; write each in digits with a "
+                        "decimal point, and only blanks between two")
+    text = decode_word(word.lstrip(b" "), where, reading)
+    _fill_row(rows.add(text), values, where, cut or FIX)
     if line.ends_bare:
         _log.warning("%s: the file ends without a line end, so its last number, %s, may be truncated; fetch it again, "
                      "or add a line end if it is complete", where, values[-1].decode("ascii", "replace"))
 
 
-def _possible_dims(line: bytes) -> list[int]:
-    """Return how many numbers a line may have after its word, likeliest first; empty if none.
-
-    All trailing numbers count, unless the first TAB comes later: the word may then end in a number (`route 66`).
-    """
-    fields = line.split()
-    n = next((i for i, field in enumerate(reversed(fields)) if _parse_floats([field]) is None), len(fields))
-    after = line.strip().partition(b"\t")[2].split()
-    dims = [min(n, len(fields) - 1), *([len(after)] if after and _parse_floats(after) is not None else [])]
-    return [n for n in dict.fromkeys(dims) if n > 0]
-
-
-def _sizes(line: bytes) -> tuple[int, int] | None:
-    parts = line.split()
-    are_sizes = len(parts) == 2 and all(p.isdigit() and len(p) <= 18 for p in parts)
-    return (int(parts[0]), int(parts[1])) if are_sizes else None
-
-
-def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[VectorLine]:
-    """Yield the lines that are not blank."""
-    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), first):
-        if len(line) > MAX_LINE:
-            raise DataError(f"{path}:{number}: a line of more than {MAX_LINE:,} bytes{_FIX}")
-        text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b" \t\r\n")
-        if text:
-            yield VectorLine(number, text, not line.endswith(b"\n"), line.endswith(text))
-
-
-def _parse_floats(values: list[bytes]) -> list[float] | None:
-    """Return the values as floats, None if one is not a number; Python's 1_000 is not accepted."""
-    try:
-        return None if any(b"_" in v for v in values) else [float(v) for v in values]
-    except ValueError:
-        return None
-
-
-def _fill_row(row: np.ndarray, values: list[bytes], where: str) -> None:
-    if (numbers := _parse_floats(values)) is None:
-        bad = next(v for v in values if _parse_floats([v]) is None)
-        raise DataError(f"{where}: should be numbers after the word, got {bad[:40]!r}{_FIX}")
+def _fill_row(row: np.ndarray, values: list[bytes], where: str, fix_last: str) -> None:
+    """Write the values to a row. fix_last: the remedy for a last value that is not a number, and may be cut."""
+    if (numbers := parse_floats(values)) is None:
+        bad = next(v for v in values if parse_floats([v]) is None)
+        fix = fix_last if bad is values[-1] else FIX
+        raise DataError(f"{where}: should be numbers after the word, got {bad[:40]!r}{fix}")
     with np.errstate(over="ignore"):  # 1e39 becomes infinity, rejected below
         row[:] = numbers
     if not np.isfinite(row).all():

@@ -29,10 +29,10 @@ from embtrain.data.storage import checksummed
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.vectors.files import check_memory
 from embtrain.data.vectors.open import default_max_bytes
-from embtrain.data.vectors.pooling import add_rows
 
 FILE = "subwords.safetensors"
 CHUNK = 1 << 14  # words that are pooled at once
+_CELLS = 1 << 22  # numbers that are added at once
 SHAPES = {"ngram_rows": ("F32", 2), "word_rows": ("F32", 2), "words": ("U8", 1), "numbers": ("I64", 1),
           "ngrams": ("U8", 1)}
 
@@ -78,7 +78,7 @@ class SubwordTable:
             ids = np.array([self.index.get(word, -1) for word in part], np.int64)
             known = ids >= 0
             out[known] += self.word_rows[ids[known]]
-            add_rows(out, self.table, start, row)
+            _add_rows(out, self.table, start, row)
             if self.pooling == "mean":
                 out *= (1 / np.maximum(np.diff(start) + known, 1)).astype(np.float32)[:, None]
         return vectors
@@ -133,3 +133,20 @@ def _encode(texts: Sequence[str]) -> np.ndarray:
 
 def _decode(code: np.ndarray) -> list[str]:
     return code.tobytes().decode("utf-8", "surrogatepass").split("\n") if len(code) else []
+
+
+def _add_rows(sums: np.ndarray, table: np.ndarray, start: np.ndarray, row: np.ndarray) -> None:
+    """Add the rows row[start[i]:start[i + 1]] of a table (R, D) to sums[i], one after the other, from left to right.
+
+    sums: (n, D) float32. start: (n + 1,). `np.add.reduceat` would sum in pairs.
+    """
+    length = np.diff(start)
+    order = np.argsort(-length, kind="stable")                 # the longest first: sums that go on are a prefix
+    for begin in range(0, len(order), step := max(1, _CELLS // max(table.shape[1], 1))):
+        ids = order[begin:begin + step]
+        first, longest_first, total = start[ids], -length[ids], sums[ids]
+        for j in range(-int(longest_first[0])):
+            m = int(np.searchsorted(longest_first, -j))        # sums that have more than j terms
+            with np.errstate(over="ignore"):                   # infinity, which callers reject
+                total[:m] += table[row[first[:m] + j]]
+        sums[ids] = total

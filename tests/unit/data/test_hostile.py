@@ -67,11 +67,11 @@ def test_reader_that_checks_no_hash_is_detected(tmp_path: Path, monkeypatch: pyt
 
 def test_reader_that_crashes_or_names_nothing_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = BY_NAME["vectors-word2vec"]
-    monkeypatch.setattr(vector_files, "_sizes", lambda line: tuple(map(int, line.split())))
+    monkeypatch.setattr(vector_files, "declared_sizes", lambda line: tuple(map(int, line.split())))
     assert any("ended in 70" in fault for fault in campaign(text, range(30), tmp_path).faults)
     monkeypatch.undo()
 
-    def nameless(row: np.ndarray, values: list[bytes], where: str) -> None:
+    def nameless(row: np.ndarray, values: list[bytes], *_: str) -> None:
         try:
             row[:] = list(map(float, values))
         except ValueError as error:

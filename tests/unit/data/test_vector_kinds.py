@@ -162,6 +162,39 @@ def test_files_with_too_little_or_wrong_lines(tmp_path: Path, content: bytes, me
     assert message in refused(file(tmp_path, content))
 
 
+@pytest.mark.parametrize(("field", "content"), [
+    (b"1,5", b"a 1,5 2\nb 2,5 3\n"), (b"0.5,", b"a, 0.5, 0.6\nb, 0.1, 0.2\n"), (b"0.5;", b"a 1 0.5; 2\nb 3 4 5\n"),
+    (b"0x1", b"a 0x1 2\nb 0x2 3\n"), (b"1_0", b"a 1_0 2\n"), (b"-.5,", b"1 1\na -.5, 2\n"),
+    (b"1.000,5", b"a 1.000,5 2\n"),
+])
+def test_numbers_in_another_notation_are_not_a_part_of_the_word(tmp_path: Path, field: bytes, content: bytes) -> None:
+    line = 1 + content.startswith(b"1 1\n")
+    assert refused(file(tmp_path, content)) == (f":{line}: should be numbers after the word, got {field!r}; write each "
+                                                "in digits with a decimal point, and only blanks between two")
+
+
+def test_words_that_resemble_numbers_are_words(tmp_path: Path) -> None:
+    content = b"1,000 1 2\n0x1f 3 4\n3, 5 6\nversion 1.2.3 7 8\nroute 66,\t9 10\nthe 2nd 1 2\n"
+    assert read(file(tmp_path, content)).words == ["1,000", "0x1f", "3,", "version 1.2.3", "route 66,", "the 2nd"]
+
+
+@pytest.mark.parametrize("first", [b"-3 2", b"words 3", b"3" * 21 + b" 2"])
+def test_a_line_with_two_numbers_is_no_count(tmp_path: Path, first: bytes) -> None:
+    assert ":2: should be a word and 1 number as in line 1, got 2" in refused(file(tmp_path, first + b"\na 1 2\n"))
+
+
+def test_a_whole_last_line_without_its_end_has_the_remedy_of_its_fault(tmp_path: Path) -> None:
+    message = refused(file(tmp_path, b"a 1 2\nb nan 3"))
+    assert "contains NaN" in message and message.endswith("; fetch the file again, or write it without this vector")
+    assert refused(file(tmp_path, b"a 1 2\nb x 3\nc - 3", "y")).endswith("fetch the file again, or correct the line")
+    assert "not UTF-8" in (message := refused(file(tmp_path, b"a 1 2\n\xff 1 3"))) and "inside" not in message
+
+
+def test_blank_lines_in_front_are_skipped(tmp_path: Path) -> None:
+    assert np.array_equal(read(file(tmp_path, b"\xef\xbb\xbf \r\n\n" + PLAIN)).table, KINGS)
+    assert refused(file(tmp_path, b"\n3 3\n" + PLAIN)).startswith(":1: should be the number of words")
+
+
 def test_a_list_of_counts_is_not_a_file_of_vectors(tmp_path: Path) -> None:
     message = (": has one whole number for each word, as lists of counts have, for example a run's vocabulary.txt; "
                "give a file of vectors, or the run folder")
@@ -170,7 +203,8 @@ def test_a_list_of_counts_is_not_a_file_of_vectors(tmp_path: Path) -> None:
     path = file(tmp_path, b"a 0\nb 0.5\n")
     for limit in (1, 2, 3):                                  # 1: the next line may have a point
         assert read(path, reading=ReadOptions(limit)).table.tolist() == [[0], [0.5]][:limit]
-    assert refused(file(tmp_path, b"the 40\nof 7\n"), ReadOptions(3)) == message
+    for limit in (1, 2, 3):
+        assert refused(file(tmp_path, b"the 40\n1,000 7\n"), ReadOptions(limit)) == message
     assert read(file(tmp_path, b"3 1\nthe 40\nof 7\nking 7\n")).table.tolist() == [[40], [7], [7]]
     for content in (b"the 40\nof 7.5\n", b"the -40\nof 7\n", b"the 4e1\nof 7\n"):
         assert read(file(tmp_path, content)).table.shape == (2, 1)
