@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -51,7 +50,6 @@ from embtrain.data.storage.lines import is_comment, read_nonblank_lines
 _HINT = "is it a table of words?"
 MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
 MAX_LISTED = 3                 # columns in an error
-_DECIMAL_COMMA = re.compile(r"[;\s]([+-]?\d{1,20},\d{1,20})\s*$")  # at the end of a line
 _log = logging.getLogger("embtrain")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
 
@@ -100,11 +98,11 @@ def recipe_from_table(path: Path) -> EvalRecipe:
     form = detect_layout(sample, path)
     last = "score" if "score" in form.columns else "label" if "label" in form.columns else None
     if last is None:
-        for text in sample:
-            if match := _DECIMAL_COMMA.search(text):
-                place = _place(path, {text}.__contains__)
-                raise DataError(f"{place}: should have a column of numbers, got {match[1]!r}; "
-                                f"{number_remedy(match[1])}")
+        for text, delimiter in itertools.product(sample, SEPARATORS):
+            for field in split_fields(text, delimiter)[2:]:
+                if remedy := number_remedy(field):
+                    place = _place(path, {text}.__contains__)
+                    raise DataError(f"{place}: should have a column of numbers, got {field!r}; {remedy}")
         raise DataError(f"{path}: has no column of numbers after two words; give lines of two words and a score, "
                         "separated by TABs, commas, semicolons or spaces")
     kind, metric = ("similarity", "spearman") if last == "score" else ("entailment", "accuracy")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import array
 import json
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 from embtrain.common.candidate_lists import CandidateLists
 from embtrain.common.config.layers import describe_value
 from embtrain.common.errors import DataError, ResourceError
+from embtrain.data.formats.table_rows import to_number
 from embtrain.data.storage.containers import Source, sources, without_packing
 from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
 
@@ -122,11 +122,8 @@ def _tsv(source: Source, fields: Sequence[str], comments: Comments) -> Iterator[
         if len(names) not in (n + 1, n + 2) or not all(names[:n + 1]):
             raise DataError(f"{place}: {line[:80]!r}: should be {_example(fields)}")
         weight = names[n + 1] if len(names) == n + 2 else "1"
-        try:
-            value = float(weight)
-        except ValueError:
-            value = math.nan
-        if not 0 < value <= MAX_WEIGHT:
+        value = to_number(weight)
+        if value is None or not 0 < value <= MAX_WEIGHT:
             raise DataError(f"{place}: {weight[:40]!r}: {WEIGHT_RANGE}; correct or remove it")
         yield place, names[:n], names[n:n + 1], [value]
 

@@ -24,20 +24,27 @@ WORD_NAMES = (                 # names of the columns of word1 and word2, spelle
     ("child", "parent"), ("narrower", "broader"), ("source", "target"), ("concept", "kind"))
 
 
-def is_number(text: str) -> bool:
-    """Return whether `float` accepts the text."""
+def to_number(text: str) -> float | None:
+    """Return the number, None if the text is none; Python's 1_000 is not accepted."""
     try:
-        float(text)
+        return None if "_" in text else float(text)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def is_number(text: str) -> bool:
+    """Return whether `to_number` accepts the text."""
+    return to_number(text) is not None
 
 
 def number_remedy(text: str) -> str:
-    """Return the remedy for a number with a decimal comma, which may be a thousands separator; "" for other texts."""
+    """Return the remedy for a number with decimal comma or separators of thousands; "" for other texts."""
     if re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", text):
         return "write a decimal point, or remove a thousands separator"
-    return f"write a decimal point: {text.replace(',', '.')}" if re.fullmatch(r"[+-]?\d{1,20},\d{1,20}", text) else ""
+    if re.fullmatch(r"[+-]?[1-9]\d{0,2}(,\d{3}){2,6}(\.\d{0,20})?", text):
+        return "remove the thousands separators"
+    is_decimal = re.fullmatch(r"[+-]?\d{1,20},\d{1,20}([eE][+-]?\d{1,3})?", text)
+    return f"write a decimal point: {text.replace(',', '.')}" if is_decimal else ""
 
 
 def is_skipped(text: str, form: GoldFormat) -> bool:

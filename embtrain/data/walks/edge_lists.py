@@ -13,6 +13,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.formats.running_text import text_verdict
+from embtrain.data.formats.table_rows import to_number
 from embtrain.data.inventory.inventory import Inventory
 from embtrain.data.storage.containers import Source
 from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
@@ -94,11 +95,8 @@ def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
     for source, _ in files.sources():
         leading = True
         for number, fields in edge_lines(source, comments):
-            try:
-                weight = float(fields[2]) if len(fields) == 3 else 1.0
-            except ValueError:
-                weight = -1.0
-            if len(fields) not in (2, 3) or not 0 < weight < float("inf"):
+            weight = to_number(fields[2]) if len(fields) == 3 else 1.0
+            if len(fields) not in (2, 3) or weight is None or not 0 < weight < float("inf"):
                 raise DataError(f"{source.name}:{number}: expected two nodes and optionally a weight above 0, found "
                                 f"{' '.join(fields)[:80]!r}; {_remedy(fields)}")
             leading = leading and fields[0].startswith(MARKS)

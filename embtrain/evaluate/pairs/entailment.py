@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import GoldFormat
+from embtrain.data.formats.table_rows import number_remedy, to_number
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import ap, cuts, threshold
 from embtrain.evaluate.pairs.scorer import Scorer, WordPair
@@ -71,23 +72,21 @@ def read(path: str | Path, format: GoldFormat, graded: bool) -> Gold:
         pos = POS.get("" if p is None else fields[p])
         if not fields[a] or not fields[b] or pos is None:
             raise DataError(f"{path}:{number}: should contain two words" + ("" if p is None else " and N, V, A or R") +
-                            f", got {', '.join(map(repr, fields))[:80]}")
+                            f", got {', '.join(map(repr, fields))[:80]}; correct it, or remove the pair")
         gold, key = _gold(fields[c], graded, f"{path}:{number}"), (fields[a], fields[b], pos)
         golds[key], n = max(gold, golds.get(key, gold)), n + 1
     if not golds:
-        raise DataError(f"{path}: contains no pairs")
+        raise DataError(f"{path}: contains no pairs; give one in each line")
     return Gold(list(golds), np.array(list(golds.values())), n)
 
 
 def _gold(text: str, graded: bool, where: str) -> float:
     """The number of a score or label. DataError if it is not one."""
-    try:
-        value = float(text) if graded else LABELS[text]
-    except (ValueError, KeyError):
-        value = math.nan
-    if not math.isfinite(value):
+    value = to_number(text) if graded else LABELS.get(text)
+    if value is None or not math.isfinite(value):
         expected = "score should be a number" if graded else f"label should be one of {', '.join(LABELS)}"
-        raise DataError(f"{where}: {expected}, got {text[:40]!r}")
+        remedy = number_remedy(text) if graded else ""
+        raise DataError(f"{where}: {expected}, got {text[:40]!r}; {remedy or 'correct it, or remove the pair'}")
     return value
 
 

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import GoldFormat
-from embtrain.data.formats.table_rows import number_remedy
+from embtrain.data.formats.table_rows import number_remedy, to_number
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig
 from embtrain.evaluate.statistics.intervals import MIN_ITEMS, NO_INTERVAL, missing_note, multiplicities, percentile
 from embtrain.evaluate.statistics.ties import round_scores
 from embtrain.evaluate.words.gold import lines, zeros_note
 
+_REMEDY = "correct it, or remove the pair"
 MIN_MEAN = 1e-6  # length of a mean vector that is not rounding, relative to the rows
 
 
@@ -50,20 +51,18 @@ def read_pairs(path: str | Path, format: GoldFormat, half: Literal["odd", "even"
     a, b, c = format.positions("word1", "word2", "score")
     pairs: list[RatedPair] = []
     for number, fields, _ in lines(path, format):
-        try:
-            gold = float(fields[c])
-        except ValueError as error:
+        gold = to_number(fields[c])
+        if gold is None:
             header = "if it is a header, set `header: true` in the recipe" if not pairs and not format.header else ""
-            remedy = number_remedy(fields[c]) or header
-            hint = f"; {remedy}" if remedy else ""
-            raise DataError(f"{path}:{number}: score should be a number, got {fields[c][:40]!r}{hint}") from error
+            remedy = number_remedy(fields[c]) or header or _REMEDY
+            raise DataError(f"{path}:{number}: score should be a number, got {fields[c][:40]!r}; {remedy}")
         if not math.isfinite(gold):
-            raise DataError(f"{path}:{number}: score should be a finite number, got {fields[c][:40]!r}")
+            raise DataError(f"{path}:{number}: score should be a finite number, got {fields[c][:40]!r}; {_REMEDY}")
         if not fields[a] or not fields[b]:
-            raise DataError(f"{path}:{number}: a word is empty")
+            raise DataError(f"{path}:{number}: a word is empty; {_REMEDY}")
         pairs.append(RatedPair(fields[a], fields[b], gold))
     if not pairs:
-        raise DataError(f"{path}: contains no pairs")
+        raise DataError(f"{path}: contains no pairs; give lines of two words and a score")
     return pairs if half is None else pairs[half == "even"::2]
 
 

@@ -72,6 +72,7 @@ def test_unknown_names_are_left_out_and_counted(tmp_path: Path, caplog: pytest.L
 @pytest.mark.parametrize(("line", "message"), [
     ("red", "'red': should be QUERY, CANDIDATE and, optionally, WEIGHT, separated by TABs"),
     ("red\tgreen\t1\t2", "should be QUERY"), ("\tgreen", "should be QUERY"), ("red\t", "should be QUERY"),
+    ("red\tgreen\t1_0", "'1_0': a weight should"),
     ("red\tgreen\t0", "'0': a weight should be a number above 0"), ("red\tgreen\t-1", "'-1': a weight"),
     ("red\tgreen\tnan", "'nan': a weight"), ("red\tgreen\tinf", "at most 1e[+]200"), ("red\tgreen\t1e201", "at most"),
     ("red\tgreen\tx", "'x': a weight"), ("red\tgreen\t", "'': a weight"), ("a" * 70_000, "longer than 65,536 bytes"),

@@ -125,6 +125,7 @@ def test_repeated_edges_count_once_and_directed_ones_are_one_way(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("text", "says"), [
+    ("a b 1_0\n", "g.txt:1: expected two nodes"),
     ("a b {}\n", "g.txt:1: expected two nodes.*data=False"), ("a b\na b c d\n", "walks.format: walks"),
     ("a b\na\n", ":2: "), ("a b -1\n", ":1: "), ("a b inf\n", ":1: "), ("a b nan\n", ":1: "),
     ("# a\n", "contains no edges; all of its lines are comments"), ("", "contains no edges$"),

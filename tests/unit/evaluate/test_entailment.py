@@ -254,8 +254,10 @@ def test_a_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> N
 
 def test_grades_are_numbers_and_files_hold_pairs(tmp_path: Path) -> None:
     form = GoldFormat(columns=("word1", "word2", "pos", "score"))
-    for text, message in (("a\tb\tN\tnan\n", "score should be a number"), ("a\tb\tX\t1\n", "and N, V, A or R"),
-                       ("\n", "contains no pairs")):
+    remedy = "; correct it, or remove the pair"
+    for text, message in (("a\tb\tN\tnan\n", f"score should be a number, got 'nan'{remedy}"),
+                          ("a\tb\tN\t1_0\n", "score should be a number"), ("a\tb\tN\t1,5\n", "decimal point: 1.5"),
+                          ("a\tb\tX\t1\n", "and N, V, A or R"), ("\n", "contains no pairs")):
         (tmp_path / "gold").write_text(text)
         with pytest.raises(DataError, match=message):
             entailment.read(tmp_path / "gold", form, graded=True)

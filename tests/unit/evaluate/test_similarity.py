@@ -233,12 +233,16 @@ def test_gold_files_of_every_layout(tmp_path: Path, text: str, format: GoldForma
     (b"tiger\tcat\t7\ntiger\tcat\t7,5\n", r"gold:2: score .*, got '7,5'; write a decimal point: 7\.5$"),
     (b"tiger\tcat\t-0,125\n", r"gold:1: score .*, got '-0,125'; write a decimal point: -0\.125$"),
     (b"tiger\tcat\t7,500\n", r"got '7,500'; write a decimal point, or remove a thousands separator$"),
-    (b"tiger\tcat\t7\ntiger\tcat\t7,5,\n", r"gold:2: score should be a number, got '7,5,'$"),
-    (b"tiger\tcat\tnan\n", r"gold:1: score should be a finite number"),
-    (b"tiger\t\t7\n", r"gold:1: a word is empty"),
+    (b"tiger\tcat\t7\ntiger\tcat\t7,5,\n", r"gold:2: score .*'7,5,'; correct it, or remove the pair$"),
+    (b"tiger\tcat\t1_0\n", r"gold:1: score should be a number, got '1_0'"),
+    (b"tiger\tcat\t7\ntiger\tcat\t30%\n", r"gold:2: score .*, got '30%'; correct it, or remove the pair$"),
+    (b"tiger\tcat\t7,5e-1\n", r"gold:1: score .*, got '7,5e-1'; write a decimal point: 7\.5e-1$"),
+    (b"tiger\tcat\t1,234,567.5\n", r"gold:1: score .*; remove the thousands separators$"),
+    (b"tiger\tcat\tnan\n", r"gold:1: score should be a finite number, got 'nan'; correct it, or remove the pair$"),
+    (b"tiger\t\t7\n", r"gold:1: a word is empty; correct it, or remove the pair$"),
     (b"tiger\tcat\t7\n\xff\tcat\t7\n", r"gold:2: byte 1 is not UTF-8"),
     (b"a" * 70_000, r"gold:1: is longer than 65,536 bytes: this is not a gold file"),
-    (b"\n\n", r"gold: contains no pairs"),
+    (b"\n\n", r"gold: contains no pairs; give lines of two words and a score$"),
 ])
 def test_a_malformed_gold_file_is_an_error_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "gold").write_bytes(content)

@@ -382,6 +382,12 @@ def test_comments_in_front_of_a_header_are_no_header(words: Path, place: Path, t
     ("word1;word2;score\nking;queen;-0,5\nred;blue;0,75\n",
      "own.tsv:2: column 3 ('score'): should contain numbers, or True and False, got '-0,5'; write a decimal point: "
      "-0.5"),
+    *((f'man{mark}woman{mark}8\nking{mark}queen{mark}"0,5"\nred{mark}blue{mark}"0,75"\n',
+       "own.tsv:2: should have a column of numbers, got '0,5'; write a decimal point: 0.5") for mark in ",;"),
+    ("man\twoman\t0,5\tx\nking\tqueen\t1,5\ty\n",
+     "own.tsv:1: should have a column of numbers, got '0,5'; write a decimal point: 0.5"),
+    ("man\twoman\t1,500,000\nking\tqueen\t2,500,000\n",
+     "own.tsv:1: should have a column of numbers, got '1,500,000'; remove the thousands separators"),
     ("king;queen;9\nman;woman\nred;3,14;x\n", "has no column of numbers after two words"),
 ])
 def test_a_malformed_table_is_refused_with_its_line(words: Path, tmp_path: Path, text: str, message: str) -> None:
