@@ -142,8 +142,16 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def resolve_output_link(path: Path, flag: str = "--out") -> Path:
-    """Return the path to write for `path`: the target of a link. Raises UsageError for a device, pipe or socket."""
+    """Return the path to write for `path`: the target of a link. Raises UsageError for a device, pipe or socket.
+
+    Also for a link to an open file of a process, as /dev/stdout is one: the file would be replaced, not continued.
+    """
     check_plain(path, f"{flag}: {path}", follow=True)
+    link = path
+    while link.is_symlink():                                 # a cycle has ended in `check_plain`
+        if link.parent.resolve().is_relative_to("/proc"):
+            raise UsageError(f"{flag}: {path}: is an open file of a process; give a regular file")
+        link = link.parent / os.readlink(link)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 

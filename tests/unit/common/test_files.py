@@ -126,6 +126,11 @@ def test_a_path_that_is_not_a_file_is_refused_and_unchanged(tmp_path: Path) -> N
             refused()
         assert len(str(caught.value).splitlines()) == 1
     assert pipe.is_fifo() and link.is_symlink() and sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+    with open(tmp_path / "log", "w") as log:                 # as /dev/stdout with a redirection to a file
+        (tmp_path / "out").symlink_to(f"/proc/self/fd/{log.fileno()}")
+        for path in (tmp_path / "out", Path(f"/proc/self/fd/{log.fileno()}"), Path(f"/dev/fd/{log.fileno()}")):
+            with pytest.raises(UsageError, match="is an open file of a process; give a regular file"):
+                resolve_output_link(path)
 
 
 def test_a_link_named_by_the_user_is_followed(tmp_path: Path) -> None:
