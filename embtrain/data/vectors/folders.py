@@ -26,13 +26,13 @@ import safetensors
 import yaml
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_exists, write_atomically, write_json, write_text
+from embtrain.common.files import TEMPORARY_SUFFIX, check_exists, write_atomically, write_json, write_text
 from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
 from embtrain.data.vectors import subword_table, vectors as files_of_vectors
 from embtrain.data.vectors.files import MAX_WORD, check_memory, decode_word
 from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, open_unpacked
-from embtrain.data.vectors.replaced_files import replace_files
+from embtrain.data.vectors.replaced_files import EARLIER, replace_files
 from embtrain.data.vectors.tensors import FLOATS, HUB_TABLE, RESTORE_IT, read_float_tensor
 from embtrain.data.vectors.vectors import Vectors
 
@@ -41,14 +41,19 @@ VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
 OPTIONAL = (RELATIONS, subword_table.FILE)
 RUN_FILE, RUN_RELATIONS = "vectors.safetensors", "relations.safetensors"  # the vectors in a run folder
 TABLE, RELATION_TABLE = HUB_TABLE, "relation.weight"
+FRONT_KEYS = frozenset({"library_name", "tags", "model-index"})  # in the head of a card; others are of the publisher
+MAX_CARD = 1 << 24  # bytes
 
 
 def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
                 front: Mapping[str, Any], card: str) -> None:
-    """Write a Hugging Face folder. front: YAML of the card; card: its Markdown. config.json also receives the sizes."""
+    """Write a Hugging Face folder. front: FRONT_KEYS of the card; card: its Markdown. config.json has the sizes too.
+
+    Other keys in the head of an earlier card, as the licence of the vectors, are kept. DataError if it cannot be read.
+    """
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
-    head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
+    head = yaml.safe_dump({**front, **_publisher_keys(folder)}, sort_keys=False, allow_unicode=True)
     with replace_files(folder, MODEL, OPTIONAL) as folder:
         write_lines(folder / VOCABULARY, vectors.words)
         if relations is not None:
@@ -61,6 +66,23 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
             vectors.subwords.of_words(vectors.words).save(folder / subword_table.FILE)
         write_json(folder / CONFIG, {**config, **sizes})
         write_text(folder / CARD, f"---\n{plain_lines(head)}---\n\n{card}")
+
+
+def _publisher_keys(folder: Path) -> dict[str, Any]:
+    """Return the keys in the head of a folder's card that `write_huggingface` does not write; none without a card."""
+    cards = (folder / CARD, *folder.glob(f".*{TEMPORARY_SUFFIX}/{EARLIER}/{CARD}"))   # the latter of a killed export
+    if (card := next((path for path in cards if path.is_file()), None)) is None:
+        return {}
+    try:
+        with open(card, encoding="utf-8") as file:
+            text = file.read(MAX_CARD)
+        head = yaml.safe_load(text.removeprefix("---\n").partition("\n---\n")[0]) if text.startswith("---\n") else {}
+        kept = {key: value for key, value in head.items() if key not in FRONT_KEYS}
+        yaml.safe_dump(kept)
+    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
+        raise DataError(f"{card}: its head between two lines of --- should be YAML with keys; correct it, or delete "
+                        "the file") from error
+    return kept
 
 
 def is_huggingface(folder: Path) -> bool:

@@ -11,6 +11,8 @@ from embtrain.common.errors import EmbtrainError, ResourceError
 from embtrain.common.files import sync_folder, temporary_folder
 from embtrain.common.output_paths import check_kinds, check_plain
 
+EARLIER = "earlier"  # folder of the replaced files, in the temporary folder
+
 
 @contextlib.contextmanager
 def replace_files(folder: Path, key: str, optional: Iterable[str] = ()) -> Iterator[Path]:
@@ -46,7 +48,7 @@ def _move(unfinished: Path, folder: Path, key: str, optional: Iterable[str]) -> 
     check_kinds("file", targets, "an export", "--out: ")
     for target in targets:
         check_plain(target, str(target), follow=False)
-    earlier = unfinished / "earlier"
+    earlier = unfinished / EARLIER
     earlier.mkdir()
     out = [(target, earlier / target.name) for target in reversed(targets) if os.path.lexists(target)]
     begun: list[tuple[Path, Path]] = []

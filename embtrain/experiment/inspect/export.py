@@ -29,6 +29,7 @@ from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.corpus import TextConfig
 from embtrain.data.vectors import folders, search_index, subword_table, vectors
 from embtrain.data.vectors.fasttext_model import MODELS, FastTextSettings, ModelDetails
+from embtrain.data.vectors.replaced_files import EARLIER
 from embtrain.data.vectors.search_index import Dtype, KeptNeighbours, Kind
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.heldout import FAR_NEIGHBOURS, TRAINING
@@ -136,10 +137,15 @@ def _check_folder(out: Path, format: str) -> None:
 
 
 def _is_killed_export(folder: Path, format: str, names: set[str]) -> bool:
-    """Return whether a folder may be what a killed export left: its temporary folder, and the files moved by then."""
-    optional = folders.OPTIONAL if format == "huggingface" else ()
-    return names <= {*FILES[format][1:], *optional} and any(
-        path.is_dir() for path in folder.glob(f".*{TEMPORARY_SUFFIX}"))
+    """Return whether a folder may be what a killed export left: its temporary folder, and the files moved by then.
+
+    Files of other programs may be there only if the temporary folder has an earlier export, into whose folder they were
+    put.
+    """
+    unfinished = [path for path in folder.glob(f".*{TEMPORARY_SUFFIX}") if path.is_dir()]
+    own = {*FILES[format][1:], *(folders.OPTIONAL if format == "huggingface" else ())}
+    holds_earlier = any((path / EARLIER / FILES[format][0]).is_file() for path in unfinished)
+    return holds_earlier or bool(unfinished and names <= own)
 
 
 def _is_earlier_export(folder: Path, format: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import TEMPORARY_SUFFIX
@@ -140,8 +141,10 @@ def test_a_killed_export_cannot_be_read_and_is_replaced_by_the_next_one(
             with pytest.raises(DataError, match="contains no vectors"):
                 folders.read_any(state)
         export._check_folder(state, format)
+        (state / "LICENSE").touch()                          # files of the user do not refuse it either
+        export._check_folder(state, format)
         write(state, table("z"))
-        assert contents(state) == contents(out)
+        assert contents(state) == {**contents(out), "LICENSE": b""}
 
 
 def test_a_folder_of_the_user_is_not_taken_for_a_killed_export(tmp_path: Path) -> None:
@@ -163,6 +166,46 @@ def test_optional_files_of_an_earlier_export_are_deleted(tmp_path: Path) -> None
     (tmp_path / "notes.txt").write_text("of the user")
     folders.write_huggingface(tmp_path, table("a"), None, {}, {}, "card")
     assert contents(tmp_path).keys() == {"README.md", "config.json", "model.safetensors", "vocab.txt", "notes.txt"}
+
+
+def head(folder: Path) -> dict[str, Any]:
+    return dict(yaml.safe_load((folder / "README.md").read_text().split("---\n")[1]))
+
+
+def test_keys_of_the_publisher_are_kept_in_a_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(out: Path) -> None:
+        folders.write_huggingface(out, table("a"), None, {}, front, "card")
+
+    out, front = tmp_path / "out", {"library_name": "embtrain", "tags": ["a"], "model-index": [{"name": "x"}]}
+    write(out)
+    text, states = (out / "README.md").read_text(), list[Path]()
+    text = text.replace("---\n", "---\nlicense: mit\nlanguage: [de, en]\n", 1)
+    (out / "README.md").write_text(text, newline="\r\n")
+    publisher, front = {"license": "mit", "language": ["de", "en"]}, {"library_name": "embtrain", "tags": ["b"]}
+
+    def copy() -> None:
+        states.append(tmp_path / str(len(states)))
+        shutil.copytree(out, states[-1])
+
+    with monkeypatch.context() as patch:
+        Moves(patch, out, copy)
+        write(out)
+    assert head(out) == front | publisher
+    for state in states:                                     # as a killed export leaves it
+        write(state)
+        assert head(state) == front | publisher
+
+
+@pytest.mark.parametrize("text", ["---\nlicense: [mit\n---\n\ncard", "---\n- mit\n---\n", "---\nno end"])
+def test_a_card_whose_head_cannot_be_read_is_not_replaced(tmp_path: Path, text: str) -> None:
+    folders.write_huggingface(tmp_path, table("a"), None, {}, {}, "card")
+    (tmp_path / "README.md").write_text(text)
+    before = contents(tmp_path)
+    with pytest.raises(DataError, match=r"README\.md: its head between two lines of --- should be YAML with keys; c"):
+        folders.write_huggingface(tmp_path, table("z"), None, {}, {}, "card")
+    assert contents(tmp_path) == before
+    (tmp_path / "README.md").write_text("a card without a head")
+    folders.write_huggingface(tmp_path, table("z"), None, {}, {}, "card")
 
 
 def umask() -> int:
