@@ -16,6 +16,7 @@ from embtrain.common.config.foreign_classes import (
     Hook,
     Wrap,
     checked,
+    floats_problem,
     metrics_problem,
     named,
     require_base_init,
@@ -51,18 +52,8 @@ def _checked_init(function: Hook) -> Hook:
     return init
 
 
-def _differs(result: Any, shape: tuple[int, ...], meaning: str) -> str:
-    """What distinguishes a result from floats of a shape, or ""."""
-    expected = f"return floats of shape {shape}, {meaning}"
-    if not isinstance(result, Tensor):
-        return f"returned {type(result).__name__}; {expected}"
-    if result.shape != shape or not result.is_floating_point():
-        return f"returned {result.dtype} of shape {tuple(result.shape)}; {expected}"
-    return ""
-
-
 def _example(_: Any, result: Any, scored: LossInput) -> str:
-    if problem := _differs(result, tuple(scored.pos.shape), "the loss of each example"):
+    if problem := floats_problem(result, tuple(scored.pos.shape), "the loss of each example", scored.pos.device):
         return problem
     has_gradient = torch.is_grad_enabled() and (scored.pos.requires_grad or scored.neg.requires_grad)
     if has_gradient and not result.requires_grad:
@@ -71,29 +62,32 @@ def _example(_: Any, result: Any, scored: LossInput) -> str:
 
 
 def _negative(_: Any, result: Any, scored: LossInput) -> str:
-    return _differs(result, tuple(scored.neg.shape), "the cost of each negative")
+    return floats_problem(result, tuple(scored.neg.shape), "the cost of each negative", scored.pos.device)
 
 
 def _forward(_: Any, result: Any, scored: LossInput) -> str:
     if not isinstance(result, LossOutput):
         return f"returned {type(result).__name__}; implement example instead, or return LossOutput"
-    return _differs(result.per_example, tuple(scored.pos.shape), "the loss of each example")
+    return floats_problem(result.per_example, tuple(scored.pos.shape), "the loss of each example", scored.pos.device)
 
 
 def _logit(_: Any, result: Any, score: Tensor, query: Query) -> str:
-    return _differs(result, tuple(score.shape), "one for each score")
+    return floats_problem(result, tuple(score.shape), "one for each score", score.device)
 
 
 def _log_scale(_: Any, result: Any, query: Query) -> str:
-    return "" if result is None else _differs(result, (len(query), 1), "one for each query, or None")
+    return "" if result is None else floats_problem(
+        result, (len(query), 1), "one for each query, or None", query.target.device)
 
 
 def _log_partition(_: Any, result: Any, query: Query) -> str:
-    return "" if result is None else _differs(result, (len(query),), "one for each query, or None")
+    return "" if result is None else floats_problem(
+        result, (len(query),), "one for each query, or None", query.target.device)
 
 
 def _negative_weights(_: Any, result: Any, scored: LossInput) -> str:
-    return "" if result is None else _differs(result, tuple(scored.neg.shape), "the weight of each negative, or None")
+    return "" if result is None else floats_problem(
+        result, tuple(scored.neg.shape), "the weight of each negative, or None", scored.pos.device)
 
 
 _CHECKS: Mapping[str, Wrap] = {

@@ -7,7 +7,7 @@ A model encodes a batch into queries and scores candidates. It does not know how
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -18,6 +18,7 @@ from embtrain.common.config import Layer, Section, read_yaml
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.kernels.core.tables import zeros
+from embtrain.models.result_checks import Geometry, guarded
 
 
 class ModelConfig(Section):
@@ -48,7 +49,7 @@ class Model(nn.Module):
     #: Kind of training data: a module of embtrain/experiment/tasks.
     task: ClassVar[str] = "windows"
     #: Score function. Sources that need an inner product check it.
-    geometry: Literal["dot", "cosine", "l1", "l2", "modulus", "projected", "order", "hyperbolic"] = "dot"
+    geometry: Geometry = "dot"
     #: Inverse temperature: the factor of the cosine (1/τ is the usual temperature); 1 for every other geometry.
     tau: float = 1.0
     #: Name of `entailment_score`.
@@ -162,8 +163,11 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[Model]:
-    """Return the model class of that name. Raises UsageError with all names if it does not exist."""
-    return registry.find("embtrain.models", Model, name, "model.name")
+    """Return the model class of that name. Raises UsageError with all names if it does not exist.
+
+    A class of another package is returned as a subclass that checks its results (result_checks.py).
+    """
+    return guarded(registry.find("embtrain.models", Model, name, "model.name"))
 
 
 def default_settings(name: str) -> Layer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import traceback
 from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common import registry
-from embtrain.common.errors import EmbtrainError, UsageError
+from embtrain.common.errors import EmbtrainError, UsageError, WrongClass
 
 Hook = Callable[..., Any]
 Wrap = Callable[[Hook], Hook]
@@ -55,12 +56,19 @@ def line_of(function: Any) -> str:
 def described(component: Any) -> str:
     """The name of a component, with its class and file if it is of another package: `mine (Mine in FILE)`."""
     found = unchecked(type(component))
-    if is_ours(found):
-        return component.name
+    return component.name if is_ours(found) else f"{component.name} ({found.__qualname__} in {_file_of(found)})"
+
+
+def place_of(component: type[Any]) -> str:
+    """`FILE: CLASS` of a class of the user, whose module has an internal name."""
+    return f"{_file_of(component)}: {component.__qualname__}"
+
+
+def _file_of(component: type[Any]) -> str:
     try:
-        return f"{component.name} ({found.__qualname__} in {inspect.getfile(found)})"
+        return inspect.getfile(component)
     except (OSError, TypeError):                                   # defined where there is no file
-        return f"{component.name} ({found.__qualname__} in {found.__module__})"
+        return component.__module__
 
 
 def unchecked(component: type[Any]) -> type[Any]:
@@ -86,9 +94,19 @@ def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], ot
     members: dict[str, Any] = {"__doc__": component.__doc__, "__module__": component.__module__,
                                "__qualname__": component.__qualname__, _OWN: component}
     for name in dir(component):
-        function = inspect.getattr_static(component, name)
-        if inspect.isfunction(function) and _is_of_user(function) and _is_hook(component, name):
-            members[name] = checks.get(name, other)(function)
+        member = inspect.getattr_static(component, name)
+        function = member.__func__ if isinstance(member, staticmethod) else member
+        if name in checks and not callable(getattr(component, name)):
+            raise WrongClass(f"{place_of(component)}: {name} is not a method; define it with def")
+        if not inspect.isfunction(function) or not _is_of_user(function):
+            continue
+        if name not in checks and not _is_hook(component, name):
+            continue
+        wrap = checks.get(name, other)
+        if function is member:
+            members[name] = wrap(function)
+        elif _is_static(component, name):
+            members[name] = _wrapped_static(component, function, wrap)
 
     def reduce_ex(self: Any, protocol: Any) -> Any:
         reduced: Any = component.__reduce_ex__(self, protocol)  # type: ignore[call-arg]
@@ -122,6 +140,24 @@ def _is_hook(component: type[Any], name: str) -> bool:
     return any(name in vars(base) and is_ours(base) for base in component.__mro__) or name == "__init__"
 
 
+def _is_static(component: type[Any], name: str) -> bool:
+    """Whether the method is a static one in a class of this package, too."""
+    return any(isinstance(vars(base).get(name), staticmethod) and is_ours(base) for base in component.__mro__)
+
+
+def _wrapped_static(component: type[Any], function: Hook, wrap: Wrap) -> staticmethod[..., Any]:
+    """The static method with a check, which has the class in place of an object."""
+    @functools.wraps(function)
+    def method(_: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+    checked_method = wrap(method)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return checked_method(component, *args, **kwargs)
+    return staticmethod(call)
+
+
 def named(function: Hook, owner: Callable[[Any], str], keeps_errors: bool = False) -> Hook:
     """The method with its exceptions as a UsageError that names file and line.
 
@@ -135,7 +171,7 @@ def named(function: Hook, owner: Callable[[Any], str], keeps_errors: bool = Fals
         except (EmbtrainError, MemoryError, torch.OutOfMemoryError):
             raise
         except (Exception, SystemExit) as error:
-            is_inside = _is_inside(error)
+            is_inside = _is_inside(error, function)
             is_kept = keeps_errors and is_inside and isinstance(error, Exception)
             if is_kept or "can't allocate memory" in str(error):
                 raise
@@ -145,10 +181,10 @@ def named(function: Hook, owner: Callable[[Any], str], keeps_errors: bool = Fals
     return call
 
 
-def _is_inside(error: BaseException) -> bool:
+def _is_inside(error: BaseException, function: Hook) -> bool:
     """Whether the error arose after the call had begun; a wrong number of arguments ends before."""
-    traceback = error.__traceback__
-    return traceback is not None and traceback.tb_next is not None
+    code = inspect.unwrap(function).__code__
+    return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def checked(function: Hook, call: Hook, owner: Callable[[Any], str], problem: Callable[..., str]) -> Hook:
@@ -180,6 +216,26 @@ def require_base_init(component: Any, function: Hook, owner: Callable[[Any], str
 
 
 # -- results of hooks: each function returns a problem, or "" ---------------------------------------------------------
+
+def floats_problem(result: Any, shape: tuple[int | str, ...], meaning: str, device: torch.device) -> str:
+    """The problem with floats of a shape on a device. A size with a name, as in (5, 'D'), may be any."""
+    sizes = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
+    expected = f"return floats of shape ({sizes}), {meaning}"
+    if not isinstance(result, Tensor):
+        return f"returned {type(result).__name__}; {expected}"
+    fits = len(shape) == result.ndim and all(isinstance(size, str) or size == n
+                                             for size, n in zip(shape, result.shape, strict=True))
+    if not fits or not result.is_floating_point():
+        return f"returned {result.dtype} of shape {tuple(result.shape)}; {expected}"
+    if not is_on(result, device):
+        return f"returned a tensor on {result.device}; {expected}, on {device}"
+    return ""
+
+
+def is_on(value: Tensor, device: torch.device) -> bool:
+    """Whether a tensor is on a device, of whose kind any fits if it has no number."""
+    return value.device.type == device.type and device.index in (None, value.device.index)
+
 
 def metrics_problem(_: Any, result: Any, *__: Any, **___: Any) -> str:
     """The problem with metrics for the log, a dict of names and numbers."""

@@ -286,8 +286,9 @@ def test_an_exit_in_an_own_model_is_an_error(
     model = models.find("own")
     monkeypatch.setattr(entry_point, "_command", lambda: model.encode(object.__new__(model), None))
     monkeypatch.setattr(sys, "argv", ["embtrain"])
-    assert entry_point.run() == DataError.code
-    assert capsys.readouterr().err == f"embtrain: error: {path}:5: SystemExit: 0; correct it there\n"
+    assert entry_point.run() == UsageError.code
+    line = f"{path}:5: model.name: own: encode: SystemExit: 0; correct it there"
+    assert capsys.readouterr().err == f"embtrain: error: {line}\n"
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,266 @@
+"""Checks of models of other packages: a wrong result ends in one line with the user's file and line.
+
+A result of another shape than documented would be broadcast, or fail in another file. Types, shapes and devices are
+checked at every call; whether the scores depend on the query, and rows with one query_id are equal, at the first ones.
+Exceptions of a model stay as they are, as those of a loss do.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from embtrain.common.config.foreign_classes import (
+    Hook,
+    Wrap,
+    checked,
+    floats_problem,
+    is_on,
+    line_of,
+    named,
+    require_base_init,
+    state_problem,
+    with_checks,
+)
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Batch, Query
+
+Geometry = Literal["dot", "cosine", "l1", "l2", "modulus", "projected", "order", "hyperbolic"]  # score functions
+FIRST = 3            # calls whose values are checked
+TOLERANCE = 1e-3     # of vectors that are computed twice, relative to the largest number
+_TRAINED = "compute {} from parameters with PyTorch, and do not detach {}"
+
+
+def guarded(model: type[Any]) -> type[Any]:
+    """The class itself if it is of this package; else a subclass that checks its results."""
+    return with_checks(model, guarded, _CHECKS, _named)
+
+
+def _owner(model: Any) -> str:
+    return f"model.name: {model.name}"
+
+
+def _named(function: Hook) -> Hook:
+    return named(function, _owner, keeps_errors=True)
+
+
+def _checked(problem: Callable[..., str]) -> Wrap:
+    return lambda function: checked(function, _named(function), _owner, problem)
+
+
+def _checked_init(function: Hook) -> Hook:
+    call = _named(function)
+
+    @functools.wraps(function)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        call(self, *args, **kwargs)
+        require_base_init(self, function, _owner)
+        if problem := _attribute_problem(self):
+            raise UsageError(f"{line_of(function)}: {_owner(self)}: {problem}")
+    return init
+
+
+def _attribute_problem(model: Any) -> str:
+    """The problem with the attributes of a model that has been built: its declarations and tables."""
+    if model.geometry not in (known := get_args(Geometry)):
+        return f"geometry = {model.geometry!r}: is not a score function; set one of {', '.join(known)}"
+    if not isinstance(model.tau, Real) or not 0 < float(model.tau) < math.inf:
+        return f"tau = {model.tau!r}: is not a number above 0; set the factor of the cosine, or 1"
+    if not isinstance(model.has_frozen_table, bool):
+        return f"has_frozen_table = {model.has_frozen_table!r}: is not a boolean; set True or False"
+    for name, value in vars(model).items():
+        if isinstance(value, Tensor) and value.requires_grad:
+            return f"{name}: is a tensor that no optimizer updates; assign it as nn.Parameter"
+    if next(model.parameters(), None) is None:
+        return "has no parameters to train; assign its tables as nn.Parameter"
+    return ""
+
+
+def _is_first(model: Any, hook: str) -> bool:
+    """Whether this is one of the first calls of a hook, which are counted."""
+    counts = vars(model).setdefault("_calls_checked", {})
+    counts[hook] = counts.get(hook, 0) + 1
+    return bool(counts[hook] <= FIRST)
+
+
+def _is_trained(model: Any, n: int) -> bool:
+    """Whether the result for n rows needs a gradient, as in an update."""
+    return n > 0 and model.training and torch.is_grad_enabled()
+
+
+# -- queries ----------------------------------------------------------------------------------------------------------
+
+def _encode(model: Any, result: Any, batch: Batch) -> str:
+    if not isinstance(result, Query):
+        return f"returned {type(result).__name__}; return Query(vectors, context, target, slot)"
+    n, device = len(batch), batch.target.device
+    if problem := _ids_problem(result, n, device) or _query_id_problem(result, n):
+        return problem
+    rows = n if not result.by_id or result.query_id is None else _n_distinct(result.query_id)
+    meaning = "those of each query_id" if result.by_id else "one for each example"
+    if problem := floats_problem(result.vectors, (rows, "D"), meaning, device):
+        return f"{problem} (Query.vectors)"
+    if result.target is not batch.target and not torch.equal(result.target, batch.target):
+        return "returned a target that is not that of the batch; return batch.target"
+    if _is_trained(model, n) and not result.vectors.requires_grad:
+        return f"returned vectors without a gradient; {_TRAINED.format('them', 'them')}"
+    if result.query_id is None or result.by_id or not n or not _is_first(model, "encode"):
+        return ""
+    vectors = result.vectors.detach()
+    first = result.unique()[0].vectors.detach().index_select(0, result.query_id)
+    scale = float(vectors.abs().nan_to_num(0.0, 0.0, 0.0).max()) * max(TOLERANCE, 4 * torch.finfo(vectors.dtype).eps)
+    if not torch.allclose(vectors, first, rtol=0, atol=scale, equal_nan=True):
+        return "returned a query_id that rows with different vectors have; number the distinct queries, or leave it out"
+    return ""
+
+
+def _ids_problem(query: Query, n: int, device: torch.device) -> str:
+    """Types, shapes and devices of the ids of n queries."""
+    for name in ("context", "target", "slot", "query_id", "window", "window_offsets"):
+        value = getattr(query, name)
+        if value is None and name in ("query_id", "window", "window_offsets"):
+            continue
+        if not isinstance(value, Tensor):
+            return f"returned {name} of the type {type(value).__name__}; return a tensor"
+        if value.dtype != torch.int64:
+            return f"returned {name} of {value.dtype}; return int64"
+        if not is_on(value, device):
+            return f"returned {name} on {value.device}, but the batch is on {device}; make it there"
+        fits = value.shape == (n,) or (name == "context" and value.ndim == 2 and len(value) == n)
+        if not fits and name != "window_offsets":
+            either = f"({n},) or ({n}, columns)" if name == "context" else f"({n},)"
+            return f"returned {name} of shape {tuple(value.shape)}; return {either}, one row for each example"
+    if query.window is not None and not (query.window.diff() >= 0).all():
+        return "returned a window that is not ascending; return the windows of the batch"
+    return "" if query.window_offsets is None or _are_offsets(query.window_offsets, query.window) else \
+        "returned window_offsets that are not the first row of each window, then the number of rows; omit them"
+
+
+def _are_offsets(offsets: Tensor, window: Tensor | None) -> bool:
+    if window is None or offsets.ndim != 1 or not len(offsets) or int(offsets[0]) or (offsets.diff() < 0).any():
+        return False
+    windows = torch.arange(len(offsets) - 1, dtype=torch.int64, device=offsets.device)
+    return torch.equal(windows.repeat_interleave(offsets.diff()), window)
+
+
+def _query_id_problem(query: Query, n: int) -> str:
+    """Range of query_id: others would mix up the scores of rows."""
+    if (ids := query.query_id) is None:
+        return "returned vectors by id without query_id; return it, or a vector for each example" if query.by_id else ""
+    if n and (int(ids.min()) < 0 or int(ids.max()) >= n or not torch.bincount(ids).all()):
+        return (f"returned a query_id from {int(ids.min())} to {int(ids.max())}; return 0..Q-1 for Q distinct queries, "
+                "as rank_keys(ids) of embtrain.models.base")
+    return ""
+
+
+def _n_distinct(query_id: Tensor) -> int:
+    return int(query_id.max()) + 1 if len(query_id) else 0
+
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+def _score(model: Any, result: Any, query: Query, candidates: Tensor) -> str:
+    device, shape = query.target.device, (len(query), candidates.shape[1])
+    if problem := floats_problem(result, shape, "of each query and candidate", device):
+        return problem
+    if not query.vectors.requires_grad or not _is_trained(model, result.numel()):
+        return ""
+    if not result.requires_grad:
+        return f"returned scores without a gradient; {_TRAINED.format('them', 'them')}"
+    if _is_first(model, "score") and \
+            torch.autograd.grad(result.sum(), query.vectors, retain_graph=True, allow_unused=True)[0] is None:
+        return "returned scores that do not depend on query.vector; compute them from it, and do not detach it"
+    return ""
+
+
+def _score_rows(_: Any, result: Any, h: Tensor, slot: Tensor, c: Tensor) -> str:
+    return floats_problem(result, (len(h), c.shape[1]), "of each query and candidate", h.device)
+
+
+def _pairs(_: Any, result: Any, u: Tensor, v: Tensor, *config: Any) -> str:
+    shape = tuple(torch.broadcast_shapes(u.shape[:-1], v.shape[:-1]))
+    return floats_problem(result, shape, "the score of each pair", u.device)
+
+
+def _query_vector(_: Any, result: Any, entity: Tensor, relation: Tensor, sign: Tensor) -> str:
+    return floats_problem(result, (len(entity), "D"), "one for each example", entity.device)
+
+
+def _penalty(model: Any, result: Any, batch: Batch) -> str:
+    if result is None:
+        return ""
+    if problem := floats_problem(result, (len(batch),), "one for each example, or None", batch.target.device):
+        return problem
+    if _is_trained(model, len(batch)) and not result.requires_grad:
+        return f"returned a penalty without a gradient; {_TRAINED.format('it', 'it')}"
+    return ""
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+def _table(model: Any, result: Any) -> str:
+    shape = model.problem.n_candidates, "D"
+    return floats_problem(result, shape, "the vectors of all candidates", torch.device(model.problem.device))
+
+
+def _relation_table(model: Any, result: Any, relation: int) -> str:
+    if not isinstance(result, tuple) or len(result) != 2 or result[0] not in get_args(Geometry):
+        return f"returned {_short(result)}; return a geometry and a table, as (\"dot\", self.table())"
+    return _table(model, result[1])
+
+
+def _vectors(model: Any, result: Any, which: str = "input") -> str:
+    n, contexts = model.problem.n_candidates, model.problem.n_contexts
+    rows = contexts if isinstance(result, Tensor) and result.ndim and len(result) == contexts else n
+    return floats_problem(result, (rows, "D"), "one for each entry of the vocabulary",
+                          torch.device(model.problem.device))
+
+
+def _relations(model: Any, result: Any) -> str:
+    return "" if result is None else floats_problem(
+        result, ("R", "D"), "one for each relation, or None", torch.device(model.problem.device))
+
+
+def _start(model: Any, result: Any, generator: torch.Generator) -> str:
+    device = result.device if isinstance(result, Tensor) else torch.device("cpu")         # the constructor moves it
+    return floats_problem(result, (model.problem.n_candidates, "D"), "the initial vectors", device)
+
+
+def _earlier_rows(model: nn.Module, result: Any, earlier: Any, row: Tensor) -> str:
+    remedy = "return a dict of the earlier row of each row of each table, as super().earlier_rows(earlier, row)"
+    if not isinstance(result, dict):
+        return f"returned {type(result).__name__}; {remedy}"
+    for name, table in model.state_dict().items():
+        rows = result.get(name)
+        if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.shape != table.shape[:1]:
+            return f"returned {_short(rows)} for {name!r}; {remedy}, int64 of shape {tuple(table.shape[:1])}"
+    return ""
+
+
+def _short(value: Any) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+_CHECKS: Mapping[str, Wrap] = {
+    "__init__": _checked_init,
+    "encode": _checked(_encode),
+    "score": _checked(_score),
+    "score_rows": _checked(_score_rows),
+    "pair_score": _checked(_pairs),
+    "entailment_score": _checked(_pairs),
+    "query_vector": _checked(_query_vector),
+    "penalty": _checked(_penalty),
+    "table": _checked(_table),
+    "relation_table": _checked(_relation_table),
+    "vectors": _checked(_vectors),
+    "relations": _checked(_relations),
+    "start": _checked(_start),
+    "earlier_rows": _checked(_earlier_rows),
+    "get_extra_state": _checked(lambda _, result: state_problem(result)),
+}
