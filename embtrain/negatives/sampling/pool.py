@@ -18,7 +18,17 @@ import torch
 from pydantic import AfterValidator, BaseModel, PlainSerializer, ValidationError, ValidationInfo, create_model
 from torch import Tensor
 
-from embtrain.common.config import FilePath, KeyPath, Layer, Place, Section, build, map_items, plain_paths
+from embtrain.common.config import (
+    FilePath,
+    KeyPath,
+    Layer,
+    Place,
+    Section,
+    build,
+    describe_value,
+    map_items,
+    plain_paths,
+)
 from embtrain.common.config.setting_keys import key, nested, section
 from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
@@ -67,9 +77,9 @@ NestedSettingsOfSameK = Annotated[dict[str, Any], AfterValidator(_with_absolute_
 
 
 def check_nested(config: NegativesConfig, path: tuple[str, ...], places: Mapping[KeyPath, Place]) -> None:
-    """Raise UsageError for settings of a source inside another that are not valid, with their places.
+    """Raise UsageError for an unknown source inside another, or settings of it that are not valid, with their places.
 
-    path: that of config in the settings, whose keys have these places. `build_nested` reports an unknown source.
+    path: that of config in the settings, whose keys have these places.
     """
     for field, info in type(config).model_fields.items():
         checks = [item.func for item in info.metadata if isinstance(item, AfterValidator)]
@@ -77,19 +87,37 @@ def check_nested(config: NegativesConfig, path: tuple[str, ...], places: Mapping
         if not {_with_absolute_paths, _with_absolute_paths_by_k} & set(checks) or not isinstance(settings, dict):
             continue
         tree: dict[str, Any] = {"source": "unigram"} | settings
-        if _with_absolute_paths_by_k in checks:
+        part, imposes_k = info.alias or field, _with_absolute_paths_by_k in checks
+        keys = (*path, part)
+        if (wrong := _wrong_key(settings, part, config.k if imposes_k else None)) is not None:
+            name, problem = wrong
+            place = places.get((*keys, name)) or places.get(keys)
+            raise UsageError(f"{place}: {problem}" if place else problem)
+        source_class = base.find(tree["source"])
+        if imposes_k:
             tree["k"] = config.k
-        try:
-            source_class = base.find(tree["source"])
-        except (EmbtrainError, TypeError):
-            continue
-        keys = (*path, info.alias or field)
         for name in reversed(keys):
             tree = {name: tree}
         built: Any = build(_class_of_keys(keys, source_class.Config), [], merged=(tree, dict(places)))
         for name in keys:
             built = getattr(built, name)
-        check_nested(built, keys, places)
+        with nested(part, imposes_k):
+            check_nested(built, keys, places)
+
+
+def _wrong_key(settings: Mapping[str, Any], part: str, k: int | None) -> tuple[str, str] | None:
+    """The key, source or k, and the error if `build_nested` cannot build these settings under the key `part`."""
+    name = settings.get("source", "unigram")
+    if not isinstance(name, str):
+        return "source", f"{key(f'{part}.source')}: should be the name of a source, got {describe_value(name)}"
+    with nested(part, imposes_k=k is not None):
+        try:
+            base.find(name)
+        except UsageError as error:
+            return "source", f"{error}"
+    if k is not None and "k" in settings and settings["k"] != k:
+        return "k", f"{key(f'{part}.k')}: it always equals {key('k')}, {k}; remove it"
+    return None
 
 
 @lru_cache(maxsize=256)  # a comparison checks the same sources for each run
@@ -106,11 +134,9 @@ def build_nested(settings: dict[str, Any], part: str, k: int | None, problem: Pr
     k: number of negatives that it must draw; None: its own k. Raises UsageError if the settings are not valid, or not
     supported by the source.
     """
+    if (wrong := _wrong_key(settings, part, k)) is not None:
+        raise UsageError(wrong[1])
     name = settings.get("source", "unigram")
-    if not isinstance(name, str):
-        raise UsageError(f"{key(f'{part}.source')}: should be the name of a source, got {name!r}")
-    if k is not None and "k" in settings and settings["k"] != k:
-        raise UsageError(f"{key(f'{part}.k')}: it always equals {key('k')}, {k}; remove it")
     tree = settings | {"source": name} | ({} if k is None else {"k": k})
     seed = int(np.random.SeedSequence([problem.seed, *part.encode()]).generate_state(1)[0])
     with nested(part, imposes_k=k is not None):

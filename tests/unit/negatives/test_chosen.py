@@ -377,6 +377,22 @@ def test_inner_source_has_its_own_settings_and_seed():
      "own.yaml:2:70: negatives.fallback.exponent: should be a valid number, got 'high'"),
     ("{source: hardest, inner: {source: unigram}}", ["negatives.inner.exponent=high"],
      "--set negatives.inner.exponent=high: negatives.inner.exponent: should be a valid number, got 'high'"),
+    ("{source: hardest, inner: {source: nosuch}}", [], "own.yaml:2:38: negatives.inner.source: there is no 'nosuch'; "),
+    ("{source: hardest, inner: {source: unigrm}}", [],
+     "own.yaml:2:38: negatives.inner.source: there is no 'unigrm' (did you mean 'unigram'?); there are: "),
+    ("{source: hardest, inner: {source: 3}}", [], "own.yaml:2:38: negatives.inner.source: should be the name of a"),
+    ("{source: mixture, inner: {source: hardest, inner: {source: sgns}}}", [],
+     "own.yaml:2:63: negatives.inner.inner.source: there is no 'sgns': it is a strategy; its source is unigram; "),
+    ("{source: resampled, inner: {source: nosuch}}", [], "own.yaml:2:40: negatives.inner.source: there is no 'nosuch'"),
+    ("{source: mixture, plain: {source: [uniform]}}", [], "own.yaml:2:38: negatives.plain.source: should be the name "),
+    ("{source: candidates, file: f, fallback: {source: unigra}}", [],
+     "own.yaml:2:53: negatives.fallback.source: there is no 'unigra' (did you mean 'unigram'?)"),
+    ("{source: mixture, k: 3, inner: {source: unigram, k: 5}}", [],
+     "own.yaml:2:61: negatives.inner.k: it always equals negatives.k, 3; remove it"),
+    ("{source: mixture, inner: {source: hardest, k: 5, inner: {source: mixture, k: 3, plain: {k: 4}}}}", [],
+     "own.yaml:2:100: negatives.inner.inner.plain.k: it always equals negatives.inner.inner.k, 3; remove it"),
+    ("{source: hardest}", ["negatives.inner.source=nosuch"],
+     "--set negatives.inner.source=nosuch: negatives.inner.source: there is no 'nosuch'; there are: "),
     ("{source: hardest, inner: {source: unigram, exponent: 0.5, k: 7}}", [], None)])
 def test_a_wrong_value_of_a_source_inside_another_has_its_place(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sets: list[str], line: str | None) -> None:
