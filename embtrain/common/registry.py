@@ -62,8 +62,13 @@ def cached_classes(package: str, base: type, files: tuple[Path, ...]) -> dict[st
                 continue
             if (other := components.setdefault(name, value)) is not value:
                 raise DataError(f"{PLUGINS}: {path}: {name!r} is also the name of another component, "
-                                f"{other.__qualname__}; rename yours, {value.__qualname__}")
+                                f"{_with_file(other)}; rename yours, {value.__qualname__}")
     return dict(sorted(components.items()))
+
+
+def _with_file(component: type) -> str:
+    file = getattr(sys.modules.get(component.__module__), "__file__", None)
+    return f"{component.__qualname__} in {file or component.__module__}"
 
 
 def plugin_files() -> tuple[Path, ...]:

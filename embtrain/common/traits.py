@@ -9,7 +9,7 @@ generated from the fields of the record. `Config` is the class of the settings.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import field, fields
 from functools import cache
 from typing import Any, get_type_hints
@@ -25,16 +25,22 @@ def trait(default: Any, group: str, about: str) -> Any:
     return field(default=default, metadata={"group": group, "about": about})
 
 
-def refuse_misplaced_traits(owner: str, attributes: Mapping[str, Any], record: Any) -> None:
+def refuse_misplaced_traits(owner: str, component: Any) -> None:
     """Raise UsageError if a class or an object sets a trait as an attribute (`learns = True`) instead of in `traits`.
 
     The attribute would have no effect, because traits are read from the record. An attribute of another type, like a
     method of that name, is a different thing and allowed. A value in the record that its annotation does not allow is
-    refused too: it would switch checks off. A list, tuple or set of valid values is accepted where another of these
-    types is annotated, and a scalar of NumPy as the number, boolean or text that it contains.
-    owner: the name of the class or object in the message. attributes: its `vars`. record: its instance of the dataclass
-    of traits; no default of a trait is None.
+    refused too: it would switch checks off. So is a record of another kind of component. A list, tuple or set of valid
+    values is accepted where another of these types is annotated, and a scalar of NumPy as the number, boolean or text
+    that it contains.
+    owner: the name of the class or object in the message. No default of a trait is None.
     """
+    attributes, record = vars(component), component.traits
+    found_class = component if isinstance(component, type) else type(component)
+    kind = type(next(vars(base)["traits"] for base in reversed(found_class.__mro__) if "traits" in vars(base)))
+    if not isinstance(record, kind):
+        found_kind = f"the class {record.__name__}" if isinstance(record, type) else type(record).__name__
+        raise UsageError(f"{owner}: traits: is {found_kind}; set a record, traits = {kind.__name__}(...)")
     for found in fields(record):
         value = attributes.get(found.name)
         if isinstance(value, type(found.default)):
@@ -47,7 +53,12 @@ def refuse_misplaced_traits(owner: str, attributes: Mapping[str, Any], record: A
             adapter.validate_python(_plain(value, defaults[name]), strict=True)
         except ValidationError as error:
             expected = error.errors(include_url=False)[0]["msg"].replace("Input should", "should")
-            raise UsageError(f"{owner}: traits.{name}: {value!r}: {expected}") from error
+            raise UsageError(f"{owner}: traits.{name}: {_shown(value, found_class.__module__)}: {expected}") from error
+
+
+def _shown(value: Any, module: str) -> str:
+    """A value in an error, without the name of the module, which a file of the user has only inside the package."""
+    return value.__qualname__ if isinstance(value, type) else repr(value).replace(f"{module}.", "")
 
 
 def _plain(value: Any, default: Any) -> Any:
@@ -77,7 +88,7 @@ def require_defaults(component: type[Any], base: type[Any]) -> type[Any]:
     owner = config if is_section else component
     where = f"{getattr(sys.modules.get(owner.__module__), '__file__', owner.__module__)}: {owner.__qualname__}"
     if not is_section:
-        raise UsageError(f"{where}: Config = {getattr(config, '__name__', config)}: is not a subclass of "
+        raise UsageError(f"{where}: Config = {_shown(config, owner.__module__)}: is not a subclass of "
                          f"{base.Config.__name__}; derive it from that class")
     if required := [name for name, info in config.model_fields.items() if info.is_required()]:
         raise UsageError(f"{where}.{required[0]}: has no default; give it one")
@@ -90,8 +101,9 @@ def require_defaults(component: type[Any], base: type[Any]) -> type[Any]:
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         for name, info in config.model_fields.items():
             if not _can_be_validated(info.annotation):
-                raise UsageError(f"{where}.{name}: {info.annotation}: pydantic cannot validate this type; use another, "
-                                 "for example float") from error
+                annotation = _shown(info.annotation, owner.__module__)
+                raise UsageError(f"{where}.{name}: {annotation}: pydantic cannot validate this type; use another, for "
+                                 "example float") from error
         raise UsageError(f"{where}: {str(error).splitlines()[0]}") from error
     return component
 

@@ -81,7 +81,7 @@ class Loss(nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        refuse_misplaced_traits(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
+        refuse_misplaced_traits(cls.__qualname__, cls)       # the import of a file of the user names the file
 
     def __init__(self, config: LossConfig, problem: ProblemSpec):
         super().__init__()

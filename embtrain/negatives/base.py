@@ -126,7 +126,7 @@ class NegativeSource:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        refuse_misplaced_traits(f"{cls.__module__}.{cls.__qualname__}", vars(cls), cls.traits)
+        refuse_misplaced_traits(cls.__qualname__, cls)       # the import of a file of the user names the file
 
     def __init__(self, config: NegativesConfig, problem: ProblemSpec):
         self.config, self.problem, traits = config, problem, self.traits

@@ -88,7 +88,7 @@ def _checked_init(function: Hook) -> Hook:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         call(self, *args, **kwargs)
         require_base_init(self, function, _owner)
-        refuse_misplaced_traits(f"{line_of(function)}: {_owner(self)}", vars(self), self.traits)
+        refuse_misplaced_traits(f"{line_of(function)}: {_owner(self)}", self)
     return init
 
 

@@ -39,7 +39,7 @@ class SourceCase:
         if counts is not None:
             problem = replace(problem, counts=counts, raw_counts=counts)
         source = self.source(self.source.Config(**keys), problem)
-        refuse_misplaced_traits(source.name, vars(source), source.traits)
+        refuse_misplaced_traits(source.name, source)
         return source
 
     def sharings(self) -> tuple[str, ...]:

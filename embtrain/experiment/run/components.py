@@ -63,7 +63,7 @@ def build(settings: Settings, task: Task, problem: ProblemSpec | None = None, ob
     source = negatives.find(settings.negatives.source)(settings.negatives, problem)
     loss = losses.find(settings.loss.name)(settings.loss, problem).to(device)
     source.is_target_q_read = loss.traits.needs_q == "target"
-    refuse_misplaced_traits(f"loss.name: {loss.name}", vars(loss), loss.traits)
+    refuse_misplaced_traits(f"loss.name: {loss.name}", loss)
     for key, rows in (("batch", train.batch), ("chunk", train.chunk)):
         if rows is not None and rows < source.traits.min_batch_size:
             raise UsageError(f"train.{key}: {rows}: {source.name} uses the other targets in the batch as negatives and "
