@@ -26,6 +26,7 @@ from torch.nn.functional import logsigmoid
 
 from embtrain.common import registry
 from embtrain.common.config import Section
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits, trait
 from embtrain.common.types import LossInput, LossOutput, ProblemSpec, Query
@@ -111,7 +112,7 @@ class Loss(nn.Module):
 
         `scored` holds the scores `pos` (B,) and `neg` (R, K). R ≤ B: rows with one query and one draw are scored once.
         """
-        raise TypeError(f"{type(self).__name__} does not implement example")
+        raise AbstractMethod(self, "example")
 
     def negative(self, scored: LossInput) -> Tensor:
         """Return the cost of each negative (R, K); by default its score.

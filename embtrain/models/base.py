@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from embtrain.common import registry, shipped
 from embtrain.common.config import Layer, Section, read_yaml
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.kernels.core.tables import zeros
@@ -116,13 +117,6 @@ class Model(nn.Module):
         The default is the cosine, which is symmetric; models with a direction override it.
         """
         return nn.functional.cosine_similarity(u, v, dim=-1)
-
-
-class AbstractMethod(TypeError):
-    """A subclass does not implement a required method."""
-
-    def __init__(self, owner: object, method: str):
-        super().__init__(f"{type(owner).__name__} does not implement {method}")
 
 
 def pad_rows(model: Model) -> None:

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from embtrain.common import registry, shipped
 from embtrain.common.config import Section
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits, trait
@@ -148,7 +149,7 @@ class NegativeSource:
         `draw_layout`. The q of a shared draw, also in log_q_target, is (1/n) Σ_r q(·|x_r), the mean over its n rows r.
         If `query.is_training` is False, as in a validation, a draw changes no state but the random numbers.
         """
-        raise TypeError(f"{type(self).__name__} does not implement draw")
+        raise AbstractMethod(self, "draw")
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """log q(id|x) of ids (1, K) or (B, K), for the query x of each row: (B, K), or broadcastable to it.
@@ -288,8 +289,7 @@ def names() -> list[str]:
 def find(name: str) -> type[NegativeSource]:
     """Source class of a name. Raises UsageError, which lists the names, if there is none.
 
-    A class of another package is returned as a subclass that checks its draws and turns its exceptions into errors of
-    one line with the file and line that raised them (plugin_checks.py).
+    A class of another package is returned as a subclass that checks its draws and names the line of its exceptions.
     """
     return guarded(registry.find("embtrain.negatives", NegativeSource, name, key("source"), _strategy_hint))
 

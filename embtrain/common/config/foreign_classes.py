@@ -29,6 +29,14 @@ _OWN = "_embtrain_own_class"   # attribute of a subclass that `with_checks` has 
 _subclasses: dict[type[Any], type[Any]] = {}
 
 
+class AbstractMethod(WrongClass, TypeError):
+    """A subclass does not implement a required method. The error names the class and its file."""
+
+    def __init__(self, owner: object, method: str):
+        component = unchecked(owner if isinstance(owner, type) else type(owner))
+        super().__init__(f"{place_of(component)}: does not implement {method}; define it there")
+
+
 class _Unregistered:
     """First base of the subclasses that `with_checks` makes: the user's `__init_subclass__` is not run for them."""
 

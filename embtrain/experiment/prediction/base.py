@@ -13,13 +13,13 @@ from torch import Tensor
 
 from embtrain.common import registry
 from embtrain.common.config.arguments import whole_number
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.common.types import Batch
 from embtrain.data.storage.containers import Source
 from embtrain.data.storage.lines import read_nonblank_lines
 from embtrain.experiment.run import scoring
 from embtrain.experiment.run.components import Components
-from embtrain.models.base import AbstractMethod
 
 OPEN = "_"            # marks the part of a query to predict
 MAX_SCORES = 1 << 22  # maximal number of scores in memory

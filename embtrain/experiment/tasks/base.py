@@ -17,6 +17,7 @@ from torch import Tensor
 from embtrain.common import registry, shipped
 from embtrain.common.candidate_lists import CandidateLists, ListKey
 from embtrain.common.config import Section
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import read_json
@@ -31,7 +32,6 @@ from embtrain.experiment.run.model_parts import ModelParts
 from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.run.scoring import Items
 from embtrain.models import base as models
-from embtrain.models.base import AbstractMethod
 from embtrain.train.engines.base import Examples
 from embtrain.train.engines.false_negatives import KnownPositives
 

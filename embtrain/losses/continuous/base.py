@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, ProblemSpec
 from embtrain.kernels.scoring import row_products
@@ -46,7 +47,7 @@ class Continuous(Loss):
 
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
         """Return f, a and b for κ² and c, (B,) each, in d dimensions; finite at κ = 0."""
-        raise TypeError(f"{type(self).__name__} does not implement terms")
+        raise AbstractMethod(self, "terms")
 
     def example(self, scored: LossInput) -> Tensor:
         assert scored.whole_table is not None, "train/checks/compatibility.py rejects engines that do not pass it on"

@@ -13,10 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.kernels.arguments.pairs import HyperbolicSpace
-from embtrain.models.base import AbstractMethod, Model, ModelConfig, rank_keys
+from embtrain.models.base import Model, ModelConfig, rank_keys
 from embtrain.models.distances import evaluate_in_pieces
 
 # elements of an array of differences (B, K, D): it fits the cache, which is seven times as fast as memory

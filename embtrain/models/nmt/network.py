@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from embtrain.models.base import AbstractMethod
+from embtrain.common.config.foreign_classes import AbstractMethod
 
 Dropout = Callable[[Tensor], Tensor]
 DecoderState = tuple[Tensor, ...]  # state of a decoder, one sentence per row

@@ -14,10 +14,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models import tables
-from embtrain.models.base import AbstractMethod, Model, ModelConfig, rank_keys
+from embtrain.models.base import Model, ModelConfig, rank_keys
 
 
 class TripleConfig(ModelConfig):

@@ -20,6 +20,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import SYNTHETIC, ModelView, Negatives, ProblemSpec, Query
@@ -57,7 +58,7 @@ class Synthetic(NegativeSource):
 
     def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         """Unit vectors u (B, D), and their lengths before normalization (B, 1), from unit h and e (B, D) each."""
-        raise TypeError(f"{type(self).__name__} does not implement synthesize")
+        raise AbstractMethod(self, "synthesize")
 
 
 def difference(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:

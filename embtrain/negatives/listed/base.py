@@ -21,6 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.candidate_lists import CandidateLists, ListReader
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
@@ -86,7 +87,7 @@ class ListedSource(NegativeSource):
 
     def read_lists(self, reader: ListReader) -> CandidateLists:
         """Return the lists of this source. UsageError or DataError if there are none."""
-        raise TypeError(f"{type(self).__name__} does not implement read_lists")
+        raise AbstractMethod(self, "read_lists")
 
     def _check_range(self, lists: CandidateLists, sizes: list[int]) -> None:
         if not len(lists) and not self.needs_lists:

@@ -29,6 +29,7 @@ from embtrain.common.config import (
     map_items,
     plain_paths,
 )
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key, nested, section
 from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
@@ -207,7 +208,7 @@ class PoolSource(NestingSource):
 
     def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """Select k ids of the pool for each row, and a value for each: (B, k) twice."""
-        raise TypeError(f"{type(self).__name__} does not implement _select")
+        raise AbstractMethod(self, "_select")
 
     def _select_in_chunks(self, query: Query, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """Draw the pool, and select from it for a chunk of rows at a time: (B, k) twice."""

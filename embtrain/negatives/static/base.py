@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
@@ -50,7 +51,7 @@ class StaticSource(NegativeSource):
 
     def masses(self) -> Tensor:
         """Unnormalised q, (V,) float64."""
-        raise TypeError(f"{type(self).__name__} does not implement masses")
+        raise AbstractMethod(self, "masses")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, draw_id = self.draw_layout(query)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from embtrain.common import registry
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.types import Batch, ModelView, Negatives, Query
 from embtrain.data.text.windows import WindowBatch
 from embtrain.losses.base import Loss
-from embtrain.models.base import AbstractMethod, Model
+from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.false_negatives import KnownPositives

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.common.config.foreign_classes import described
+from embtrain.common.config.foreign_classes import AbstractMethod, described
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
 from embtrain.kernels.core.tables import NegativeBatch, Table
 from embtrain.losses.base import Loss
 from embtrain.losses.gbce import Gbce
 from embtrain.losses.nce import Nce
-from embtrain.models.base import AbstractMethod, Model, pad_rows
+from embtrain.models.base import Model, pad_rows
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.static.base import StaticSource
 from embtrain.train.config import TrainConfig

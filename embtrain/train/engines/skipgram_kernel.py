@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.kernels.core.tables import NegativeBatch
 from embtrain.kernels.training.skipgram import RowPool, SkipGramLossSpec, Windows, update
 from embtrain.losses.alpha_nce import AlphaNce
 from embtrain.losses.hinges.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmaxLoss
-from embtrain.models.base import AbstractMethod
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.train.engines.compiled import CompiledStep
 

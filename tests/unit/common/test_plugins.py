@@ -10,6 +10,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -289,6 +290,25 @@ def test_an_exit_in_an_own_model_is_an_error(
     assert entry_point.run() == UsageError.code
     line = f"{path}:5: model.name: own: encode: SystemExit: 0; correct it there"
     assert capsys.readouterr().err == f"embtrain: error: {line}\n"
+
+
+@pytest.mark.parametrize(("base", "method", "call"), [
+    ("negatives.base.NegativeSource", "draw", lambda: _built("own").draw(query(), 3, TableView())),
+    ("negatives.static.base.StaticSource", "masses", lambda: _built("own")),
+    ("losses.base.Loss", "example", lambda: losses.find("own")(losses.LossConfig(name="own"), tiny_problem()).example(
+        SimpleNamespace())),
+    ("models.base.Model", "table", lambda: models.find("own")(models.ModelConfig(name="own"), tiny_problem()).table()),
+    ("models.hierarchies.base.HierarchyModel", "start", lambda: models.find("own")(
+        models.ModelConfig(name="own"), replace(tiny_problem(), context_sizes=(V, 2))))])
+def test_a_class_without_a_required_method_is_one_line(
+        plug_in: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        base: str, method: str, call: Callable[[], object]) -> None:
+    module, _, name = base.rpartition(".")
+    path = plug_in("own.py", f"from embtrain.{module} import {name}\nclass Own({name}):\n    name = 'own'\n")
+    monkeypatch.setattr(entry_point, "_command", call)
+    monkeypatch.setattr(sys, "argv", ["embtrain"])
+    assert entry_point.run() == UsageError.code
+    assert capsys.readouterr().err == f"embtrain: error: {path}: Own: does not implement {method}; define it there\n"
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
@@ -101,7 +102,7 @@ class Cells(NegativeSource):
 
     def label(self, c: Tensor, seed: int) -> Tensor:
         """Label of each of c (V, D): (V,) int64. Candidates with equal labels form a cell."""
-        raise TypeError(f"{type(self).__name__} does not implement label")
+        raise AbstractMethod(self, "label")
 
     def singletons(self, c: Tensor) -> Tensor | None:
         """Mask of the candidates of c (V, D) that form cells of their own, (V,) bool; None: none."""
@@ -109,7 +110,7 @@ class Cells(NegativeSource):
 
     def log_mass(self, h: Tensor) -> Tensor:
         """log M_c(h) of every cell, (Q, C), for h (Q, D)."""
-        raise TypeError(f"{type(self).__name__} does not implement log_mass")
+        raise AbstractMethod(self, "log_mass")
 
     def linear_log_mass(self) -> tuple[Tensor, Tensor] | None:
         """μ (C, D) and log n (C,) in float32 if log M = log n + h·μ, which the core can compute; else None."""
@@ -117,7 +118,7 @@ class Cells(NegativeSource):
 
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
         """Summary of the candidates c (V, D), as `log_mass` needs it."""
-        raise TypeError(f"{type(self).__name__} does not implement summarise")
+        raise AbstractMethod(self, "summarise")
 
     # -- drawing ------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
@@ -112,7 +113,7 @@ class KernelSource(NegativeSource):
 
     def make_feature_map(self, random: torch.Generator) -> FeatureMap:
         """The feature map φ, with its random directions drawn from `random`."""
-        raise TypeError(f"{type(self).__name__} does not implement make_feature_map")
+        raise AbstractMethod(self, "make_feature_map")
 
     # -- drawing --------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.negatives.softmax.kernels.sum_tree import MAX_NUMBERS
 
 
@@ -27,18 +28,18 @@ class FeatureMap:
 
     def scale(self, tau: float) -> float:
         """Scale s for a model whose scores are τ times an inner product (dot: τ = 1)."""
-        raise TypeError(f"{type(self).__name__} does not implement scale")
+        raise AbstractMethod(self, "scale")
 
     def fit(self, sample: Tensor, largest: float) -> None:
         """Fit offsets that keep φ within float32, to sampled vectors y (n, d) and the largest ‖y‖² of all."""
 
     def encode_classes(self, y: Tensor) -> Tensor:
         """φ(c), (n, W) in the precision of y (n, d)."""
-        raise TypeError(f"{type(self).__name__} does not implement encode_classes")
+        raise AbstractMethod(self, "encode_classes")
 
     def encode_queries(self, x: Tensor) -> Tensor:
         """φ(h), (Q, W) for x (Q, d), up to a factor a(h) that depends only on the query."""
-        raise TypeError(f"{type(self).__name__} does not implement encode_queries")
+        raise AbstractMethod(self, "encode_queries")
 
     def log_neutral(self, x: Tensor) -> Tensor:
         """log K at x·y = 0, without the factors that encode_queries and encode_classes leave out: (Q,)."""

@@ -24,10 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.types import Negatives
 from embtrain.kernels.device.arguments import NegativeTensors, TableTensors
 from embtrain.losses.base import Loss
-from embtrain.models.base import AbstractMethod, Model
+from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.static.base import StaticSource
 from embtrain.train.config import TrainConfig

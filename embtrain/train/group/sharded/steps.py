@@ -13,11 +13,12 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
+from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.types import Negatives, Query
 from embtrain.data.labels.examples import LabelBatch
 from embtrain.data.text.windows import WindowBatch
 from embtrain.data.triples.examples import TripleBatch
-from embtrain.models.base import AbstractMethod, Model
+from embtrain.models.base import Model
 from embtrain.models.words.skipgram import SkipGram
 from embtrain.models.xc import XC
 from embtrain.train.engines.autograd import Step
