@@ -6,6 +6,7 @@ Ranges of weights and origins, and that log q is finite and q sums to 1, are che
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -60,8 +61,12 @@ def _checked_draw(function: Hook) -> Hook:
     call = _named(function)
 
     @functools.wraps(function)
-    def draw(self: Any, query: Query, k: int, view: ModelView, **options: Any) -> Negatives:
-        drawn = call(self, query, k, view, **options)
+    def draw(self: Any, *args: Any, **options: Any) -> Any:
+        drawn = call(self, *args, **options)
+        try:
+            query, k, view = _draw_arguments(*args, **options)
+        except TypeError:                                         # in a form of its own, by another of its methods
+            return drawn
 
         def refuse(what: str) -> NoReturn:
             raise UsageError(f"{line_of(function)}: {_owner(self)}: draw {what}")
@@ -81,6 +86,10 @@ def _checked_draw(function: Hook) -> Hook:
     return draw
 
 
+def _draw_arguments(query: Query, k: int, view: ModelView, **_: Any) -> tuple[Query, int, ModelView]:
+    return query, k, view
+
+
 def _checked_init(function: Hook) -> Hook:
     call = _named(function)
 
@@ -97,7 +106,7 @@ def _checked(problem: Callable[..., str]) -> Wrap:
 
 
 def _log_prob_problem(_: Any, result: Any, query: Query, ids: Tensor) -> str:
-    if ids.ndim != 2:                                             # a call by a base class, in a form of its own
+    if not isinstance(ids, Tensor) or ids.ndim != 2:              # in a form of its own, by another of its methods
         return ""
     shape = (len(query), ids.shape[1])
     expected = f"return floats of shape {shape}, or that broadcast to it"
@@ -113,30 +122,42 @@ def _state_problem(source: Any, result: Any) -> str:
     remedy = "{**super().state_dict(), ...}"
     if not isinstance(result, dict):
         return f"returned {type(result).__name__}; return a dict, {remedy}"
-    if _loads_base(type(source)):
-        base: Any = next(base for base in type(source).__mro__ if is_ours(base) and "state_dict" in vars(base))
-        if missing := sorted(base.state_dict(source).keys() - result.keys()):
-            return f"lacks {', '.join(map(repr, missing))}; return {remedy}"
+    base: Any = next(base for base in type(source).__mro__ if is_ours(base) and "state_dict" in vars(base))
+    missing = sorted(base.state_dict(source).keys() - result.keys())
+    if missing and not _can_load(source, result):
+        return f"lacks {', '.join(map(repr, missing))}, which load_state_dict reads; return {remedy}"
     return state_problem(result)
 
 
-def _loads_base(source: type[Any]) -> bool:
-    """Whether load_state_dict is that of a class of this package, or calls it by super()."""
-    for base in source.__mro__:
-        if (method := vars(base).get("load_state_dict")) is None:
-            continue
-        function = inspect.unwrap(method)
-        if is_ours(function):
-            return True
-        if not inspect.isfunction(function) or "super" not in function.__code__.co_names:
-            return False
-    return False
+def _can_load(source: Any, state: Mapping[str, Any]) -> bool:
+    """Whether a copy of the source can load a state without the keys of its base class."""
+    try:
+        copy.deepcopy(source).load_state_dict(copy.deepcopy(state))
+    except Exception:  # noqa: BLE001  of the user's code
+        return False
+    return True
+
+
+def _masses_problem(source: Any, result: Any, *arguments: Any) -> str:
+    """The problem with the masses of a StaticSource, whose other sums and shares follow from them."""
+    if arguments:
+        return ""
+    shape = (source.problem.n_candidates,)
+    expected = f"return floats of shape {shape}, the weight of each candidate"
+    if not isinstance(result, Tensor):
+        return f"returned {type(result).__name__}; {expected}"
+    if result.shape != shape or result.dtype == torch.bool or result.is_complex():
+        return f"returned {result.dtype} of shape {tuple(result.shape)}; {expected}"
+    if not ((result >= 0) & (result < torch.inf)).all() or not result.sum() > 0:
+        return "returned weights that are negative, not finite or all 0; return weights of 0 or more, some above 0"
+    return ""
 
 
 _CHECKS: Mapping[str, Wrap] = {
     "__init__": _checked_init,
     "draw": _checked_draw,
     "log_prob": _checked(_log_prob_problem),
+    "masses": _checked(_masses_problem),
     "learn": _checked(metrics_problem),
     "metrics": _checked(metrics_problem),
     "state_dict": _checked(_state_problem),

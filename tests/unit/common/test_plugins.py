@@ -405,7 +405,7 @@ def test_wrong_metrics_are_one_line(make: Make, hook: str, arguments: tuple[None
 
 @pytest.mark.parametrize(("result", "message"), [
     ("None", r"returned NoneType; return a dict, \{\*\*super\(\)\.state_dict\(\), \.\.\.\}$"),
-    ("{'m': 1}", r"lacks 'random'; return \{\*\*super\(\)\.state_dict\(\), \.\.\.\}$"),
+    ("{'m': 1}", r"lacks 'random', which load_state_dict reads; return \{\*\*super\(\)\.state_dict\(\), \.\.\.\}$"),
     ("{**super().state_dict(), 'm': torch.ones(3).numpy()}",
      r"returned ndarray at \['m'\], which a checkpoint cannot contain; return tensors, numbers or text, in dicts"),
     ("{**super().state_dict(), 'm': [{'n': {1}}]}", r"returned set at \['m'\]\[0\]\['n'\], which a checkpoint cannot "),
@@ -458,8 +458,65 @@ def test_a_source_that_derives_from_one_that_loads_its_state_itself_is_saved(mak
 
 def test_a_source_that_loads_the_state_of_the_base_by_super_needs_its_keys(make: Make) -> None:
     path = make(SOURCE + OWN_STATE + "        super().load_state_dict(state)\n")
-    with pytest.raises(UsageError, match=rf"^{path}:26: negatives\.source: mine: state_dict lacks 'random'; return"):
+    with pytest.raises(UsageError, match=rf"^{path}:26: negatives\.source: mine: state_dict lacks 'random', which"):
         _built("mine").state_dict()
+
+
+def test_a_source_that_nests_the_state_of_the_base_is_saved(make: Make) -> None:
+    make(f"{SOURCE}\n    def state_dict(self):\n        return {{'base': super().state_dict(), 'n': 1}}\n"
+         "    def load_state_dict(self, state):\n        super().load_state_dict(state['base'])\n")
+    first, second = _built("mine"), _built("mine")
+    first.draw(query(), 4, TableView())
+    second.load_state_dict(first.state_dict())
+    assert torch.equal(*(source.draw(query(), 4, TableView()).ids for source in (first, second)))
+
+
+def test_a_state_without_a_key_that_is_loaded_by_the_name_of_the_base_is_refused(make: Make) -> None:
+    path = make(f"{SOURCE}\n    def state_dict(self):\n        return {{'n': 1}}\n"
+                "    def load_state_dict(self, state):\n        NegativeSource.load_state_dict(self, state)\n")
+    with pytest.raises(UsageError, match=rf"^{path}:22: negatives\.source: mine: state_dict lacks 'random', which"):
+        _built("mine").state_dict()
+
+
+def test_hooks_can_be_called_in_a_form_of_the_class_itself(make: Make) -> None:
+    make(SOURCE.replace("query, k, view):", "query, k, view=None):") + """
+    def log_prob(self, query, ids=None):
+        ids = torch.arange(self.problem.n_candidates).unsqueeze(0) if ids is None else ids
+        return torch.full(ids.shape, -math.log(self.problem.n_candidates)).expand(len(query), -1)
+
+    def both(self, query):
+        return self.draw(query, 3).ids, self.log_prob(query, None)
+""")
+    mine: Any = _built("mine")
+    ids, log_q = mine.both(query())
+    assert ids.shape[1] == 3 and log_q.shape[-1] == V
+
+
+STATIC = """from embtrain.negatives.static.base import StaticSource
+class Mine(StaticSource):
+    name = 'mine'
+    def masses(self):
+        counts = self.problem.counts
+        return {}
+"""
+
+
+@pytest.mark.parametrize(("masses", "message"), [
+    ("counts[:-1]", r"returned torch\.\w+ of shape \(\d+,\); return floats of shape \(\d+,\), the weight"),
+    ("counts.tolist()", "returned list; return floats of shape"), ("counts.numpy()", "returned ndarray; return"),
+    ("counts > 0", r"returned torch\.bool of shape"), ("counts - 1e9", "returned weights that are negative, not finite"),
+    ("counts / 0", "returned weights that are negative, not finite or all 0; return weights of 0 or more"),
+    ("counts * 0", "returned weights that are negative, not finite or all 0; return weights of 0 or")])
+def test_wrong_masses_of_a_static_source_are_one_line(make: Make, masses: str, message: str) -> None:
+    path = make(STATIC.format(masses))
+    with pytest.raises(UsageError, match=rf"^{path}:4: negatives\.source: mine: masses {message}"):
+        _built("mine")
+
+
+@pytest.mark.parametrize("masses", ["counts", "counts.float()", "counts.double() ** .5", "(counts > 1).int()"])
+def test_masses_of_a_static_source_can_be_any_real_numbers(make: Make, masses: str) -> None:
+    make(STATIC.format(masses))
+    assert torch.isclose(_built("mine").log_q.exp().sum(), torch.tensor(1.0))
 
 
 REGISTRIES = {
@@ -502,7 +559,7 @@ def test_a_state_lacks_no_key_that_the_base_loads(make: Make, loads_alone: bool)
     if loads_alone:
         mine.load_state_dict(mine.state_dict())
         return
-    with pytest.raises(UsageError, match=r"mine: state_dict lacks '\w+', .*; return \{\*\*super"):
+    with pytest.raises(UsageError, match=r"lacks '\w+', .*which load_state_dict reads; return \{\*\*super"):
         mine.state_dict()
 
 
