@@ -47,7 +47,8 @@ def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wor
             where = f"{path}: row {i + 1:,} of {V:,}"
             end = buffer.find(b" ", begin, begin + MAX_WORD)
             if end < 0 and len(buffer) - begin >= MAX_WORD:
-                raise DataError(f"{where}: no word within {MAX_WORD:,} bytes: damaged, or not word2vec binary")
+                raise DataError(f"{where}: no word within {MAX_WORD:,} bytes: damaged, or not word2vec binary; fetch "
+                                "it again")
             after = end + 1 + 4 * D
             if end < 0 or len(buffer) < after:
                 raise DataError(

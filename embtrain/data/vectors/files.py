@@ -153,7 +153,7 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
                 raise DataError(f"{path}:{line.number}: should be a word and 1 to {MAX_DIM:,} numbers{FIX}")
             check_memory(path, V, D, max_bytes)
     if V == 0:
-        raise DataError(f"{path}: contains no vectors")
+        raise DataError(f"{path}: contains no vectors; fetch it again")
     if are_counts and D == 1:
         raise DataError(f"{path}: has one whole number for each word, as lists of counts have, for example a run's "
                         "vocabulary.txt; give a file of vectors, or the run folder")
@@ -189,7 +189,7 @@ def parse_header(path: Path, line: bytes, min_value_bytes: int, max_bytes: int, 
     """
     sizes = declared_sizes(line.removeprefix(codecs.BOM_UTF8))
     if sizes is None:
-        raise DataError(f"{path}:1: should be the number of words and of dimensions, got {line[:40]!r}")
+        raise DataError(f"{path}:1: should be the number of words and of dimensions, got {line[:40]!r}{FIX}")
     V, D = sizes
     declared = f"declares {counted(V, 'word', 'words')} of {counted(D, 'dimension', 'dimensions')}"
     if V == 0 or not 1 <= D <= MAX_DIM:

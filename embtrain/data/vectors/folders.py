@@ -103,7 +103,7 @@ def read_any(path: str | os.PathLike[str], reading: ReadOptions = PLAIN) -> Vect
         return read_huggingface(path).first(reading.limit)
     if not (path / RUN_FILE).exists():
         raise DataError(f"{path}: contains no vectors: neither {RUN_FILE}, as a run folder does, nor {MODEL} with "
-                        f"{VOCABULARY}")
+                        f"{VOCABULARY}; give a vector file or the folder of a finished run")
     return read_run(path).first(reading.limit)
 
 
@@ -135,7 +135,7 @@ def read_huggingface(folder: Path) -> Vectors:
             is_sealed = checksummed.CHECKSUM_KEY in (file.metadata() or {})
             if len(shape) != 2 or kind not in (FLOATS[:1] if is_sealed else FLOATS):
                 raise DataError(f"{path}: {TABLE}: should be float32, float16 or bfloat16 of two axes, got {kind} "
-                                f"{shape}")
+                                f"{shape}; convert it, or give another folder")
             check_memory(path, shape[0], shape[1], default_max_bytes())
             tensors = [name for name in (TABLE, RELATION_TABLE) if name in file.keys()]  # noqa: SIM118  it is not a dict
             arrays = (
@@ -149,7 +149,7 @@ def read_huggingface(folder: Path) -> Vectors:
     try:
         words = _names(folder / VOCABULARY, shape[0])
     except (OSError, ValueError) as error:
-        raise DataError(f"{folder / VOCABULARY}: cannot be read: {error}") from error
+        raise DataError(f"{folder / VOCABULARY}: cannot be read: {error}; {RESTORE_IT}") from error
     table = arrays[TABLE]
     if len(words) != len(table) or len(set(words)) != len(words) or not np.isfinite(table).all():
         raise DataError(f"{folder}: {VOCABULARY} should have one name for each of the {len(table):,} rows of {MODEL}, "

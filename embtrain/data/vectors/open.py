@@ -265,7 +265,8 @@ class _Recoded(io.RawIOBase):
             try:
                 self._held = self._decoder.decode(data, final=not data).encode("utf-8")
             except UnicodeError as error:
-                raise DataError(f"{self._path}: is not encoded in {self._encoding}: {error}") from error
+                raise DataError(f"{self._path}: is not encoded in {self._encoding}: {error}; set another "
+                                "--encoding, or fetch it again") from error
             if not data:
                 break
         data_out, self._held = self._held[:len(buffer)], self._held[len(buffer):]

@@ -28,7 +28,8 @@ def read_float_tensor(path: Path, name: str, limit: int | None = None, max_bytes
         tensor = file.get_slice(name)
         shape, kind = tensor.get_shape(), tensor.get_dtype()
         if len(shape) != 2 or kind not in FLOATS:
-            raise DataError(f"{path}: {name}: should be float32, float16 or bfloat16 of two axes, got {kind} {shape}")
+            raise DataError(f"{path}: {name}: should be float32, float16 or bfloat16 of two axes, got {kind} {shape}; "
+                            "convert it, or give another file")
         n = shape[0] if limit is None else min(shape[0], limit)
         check_memory(path, n, shape[1], default_max_bytes() if max_bytes is None else max_bytes)
         table: np.ndarray = tensor[:n].float().numpy()
@@ -57,7 +58,7 @@ def read_rows(path: Path, rows: np.ndarray) -> np.ndarray:
             table[order[begin:end]] = block[rows[order[begin:end]] - first]
             begin, first = end, first + len(block)
     if begin < len(rows):
-        raise DataError(f"{path}: {first:,} vectors, fewer than words")
+        raise DataError(f"{path}: {first:,} vectors, fewer than words; {RESTORE_IT}")
     if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
         raise DataError(f"{path}: row {rows[bad[0]] + 1:,}: contains NaN or infinity; {WITHOUT_IT}")
     return table
@@ -102,7 +103,7 @@ def read_tensors(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wo
             words = [decode_word(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
     if len(words) != shape[0] or "" in words or table.shape[1] == 0:
         raise DataError(f"{path}: {len(words):,} words for {shape[0]:,} vectors of {table.shape[1]:,} numbers, "
-                        "or an empty word")
+                        f"or an empty word; {RESTORE_IT}")
     words, table = words[:n], table[:n]
     if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
         raise DataError(f"{path}: row {bad[0] + 1:,}: {words[bad[0]][:40]!r}: contains NaN or infinity; {WITHOUT_IT}")

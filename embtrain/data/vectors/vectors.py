@@ -34,7 +34,7 @@ from embtrain.data.text.spelling import Spellings
 from embtrain.data.vectors.binary import read_binary
 from embtrain.data.vectors.fasttext_file import read_fasttext, write_fasttext
 from embtrain.data.vectors.fasttext_model import ModelDetails, make_model
-from embtrain.data.vectors.files import MAX_DIM, MAX_WORD, Format, detect_format, read_glove, read_text
+from embtrain.data.vectors.files import MAX_DIM, MAX_WORD, WITHOUT_IT, Format, detect_format, read_glove, read_text
 from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes
 from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.tensors import read_tensors
@@ -197,7 +197,7 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
         table = model.table()
         if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
             raise DataError(f"{path}: word {bad[0] + 1:,}, {model.words[bad[0]][:40]!r}: the sum of its rows is too "
-                            "large for float32")
+                            f"large for float32; {WITHOUT_IT}")
         return Vectors(model.words, table, model.subwords)
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": read_tensors}
     if format not in readers:
@@ -264,18 +264,18 @@ def _check_words(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[b
         try:
             code = word.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: cannot be written as UTF-8") from error
+            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: cannot be written as UTF-8; rename it") from error
         if not breaks.isdisjoint(word) or not word:
             raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: {_refusal(word, breaks)}")
         if len(code) > MAX_WORD:
-            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}...: is longer than {MAX_WORD:,} bytes")
+            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}...: is longer than {MAX_WORD:,} bytes; shorten it")
         words.append(code)
     if len(vectors.index) != V:
         twice = next(word for i, word in enumerate(vectors.words) if vectors.index[word] != i)
-        raise DataError(f"{path}: the word {twice[:40]!r} occurs twice")
+        raise DataError(f"{path}: the word {twice[:40]!r} occurs twice; rename one, or omit it with its vector")
     if len(bad := np.flatnonzero(~np.isfinite(vectors.table).all(1))):
         raise DataError(f"{path}: word {bad[0] + 1:,}, {vectors.words[bad[0]][:40]!r}: its vector contains NaN or "
-                        "infinity")
+                        "infinity; train again with a lower train.lr, or omit the word with its vector")
     return words
 
 

@@ -230,7 +230,7 @@ def test_sizes_are_checked_before_memory_is_allocated(path: Path) -> None:
 def test_a_sum_beyond_float32_is_an_error(tmp_path: Path) -> None:
     model = make_model()
     write_fasttext(tmp_path / "m", replace(model, ngram_rows=np.full_like(model.ngram_rows, 2e38)))
-    with pytest.raises(DataError, match=r"m: word 2, 'king': the sum of its rows is too large for float32"):
+    with pytest.raises(DataError, match=r"m: word 2, 'king': the sum of its rows is too large for float32; fetch"):
         vector_files.read(tmp_path / "m")
 
 

@@ -352,11 +352,12 @@ def test_words_of_gensim_that_are_neither_strings_nor_integers_are_an_error(word
 
 
 @pytest.mark.parametrize("vectors, message", [
-    (Vectors(["a", "b"], np.array([[1, 2], [np.nan, 1]])), "word 2, 'b': its vector contains NaN"),
-    (Vectors(["a", "a"], np.zeros((2, 1))), "the word 'a' occurs twice"),
-    (Vectors(["\ud800"], np.zeros((1, 1))), "cannot be written as UTF-8"),
-    (Vectors(["a" * 5000], np.zeros((1, 1))), "longer than 4,096"),
-    (Vectors([], np.zeros((0, 3))), "0 vectors"),
+    (Vectors(["a", "b"], np.array([[1, 2], [np.nan, 1]])), "word 2, 'b': its vector contains NaN or infinity; train "
+     r"again with a lower train\.lr, or omit the word"),
+    (Vectors(["a", "a"], np.zeros((2, 1))), "the word 'a' occurs twice; rename one, or omit it"),
+    (Vectors(["\ud800"], np.zeros((1, 1))), "cannot be written as UTF-8; rename it"),
+    (Vectors(["a" * 5000], np.zeros((1, 1))), "longer than 4,096 bytes; shorten it"),
+    (Vectors([], np.zeros((0, 3))), "0 vectors of 3 numbers cannot be written; give 1 or more"),
     (Vectors(["a", 2.5], np.zeros((2, 1))), r"word 2, 2\.5: is of the type float; give str"),  # type: ignore[list-item]
 ])
 def test_unreadable_vectors_are_not_written(tmp_path: Path, vectors: Vectors, message: str) -> None:
