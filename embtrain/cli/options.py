@@ -107,7 +107,8 @@ Vectors = Annotated[Path, typer.Argument(
     metavar="PATH", readable=False, callback=check_vectors,
     help="Run folder, Hugging Face folder, or vector file (word2vec, GloVe, fastText .bin, safetensors).")]
 Limit = Annotated[int | None, typer.Option(
-    "--limit", metavar="N", help="Read only the first N vectors (default: all).")]
+    "--limit", metavar="N", help="Read only the first N vectors; other words have none, or that of their n-grams "
+                                    "(default: all).")]
 Strategy = Annotated[str | None, typer.Option(
     "--strategy", "--negatives", metavar="NAME", autocompletion=strategies,
     help="Strategy: a name that `embtrain list` prints, or your YAML file (default: the model's).")]

@@ -63,7 +63,7 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
         with write_atomically(folder / MODEL) as file:
             file.writelines(checksummed.file_chunks(arrays))
         if vectors.subwords is not None:
-            vectors.subwords.of_words(vectors.words).save(folder / subword_table.FILE)
+            vectors.subwords.save(folder / subword_table.FILE)
         write_json(folder / CONFIG, {**config, **sizes})
         write_text(folder / CARD, f"---\n{plain_lines(head)}---\n\n{card}")
 

@@ -76,7 +76,7 @@ class Vectors:
         return self.table.shape[1]
 
     def first(self, n: int | None) -> Vectors:
-        """Return the vectors of the first n words, the most frequent ones; None: all."""
+        """Return the vectors of the first n words, the most frequent ones, without rows of the others; None: all."""
         return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n], self.subword_source,
                                                                 offset=self.offset)
 
@@ -87,14 +87,14 @@ class Vectors:
 
     @cached_property
     def subwords(self) -> SubwordTable | None:
-        """The rows that pool the vector of any word. DataError if their file does not fit these vectors."""
-        if not isinstance(self.subword_source, Path):
-            return self.subword_source
-        subwords = SubwordTable.load(self.subword_source)
-        if subwords.word_rows.shape[1] != self.dim or not set(self.words) <= subwords.index.keys():
-            raise DataError(f"{self.subword_source}: belongs to other vectors: {len(subwords.words):,} words of "
-                            f"{subwords.word_rows.shape[1]:,} dimensions; restore it, or remove it")
-        return subwords
+        """The rows of these words and of n-grams, which pool any vector. DataError if their file does not fit."""
+        subwords = self.subword_source
+        if isinstance(subwords, Path):
+            subwords = SubwordTable.load(subwords)
+            if subwords.word_rows.shape[1] != self.dim or not set(self.words) <= subwords.index.keys():
+                raise DataError(f"{self.subword_source}: belongs to other vectors: {len(subwords.words):,} words of "
+                                f"{subwords.word_rows.shape[1]:,} dimensions; restore it, or remove it")
+        return None if subwords is None else subwords.of_words(self.words)
 
     def compose(self, words: Sequence[str]) -> np.ndarray:
         """Return vectors (n, D) float32 of words without a row; zeros for a word whose n-grams have no rows."""

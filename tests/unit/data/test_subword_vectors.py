@@ -11,6 +11,7 @@ from gensim.models.fasttext import FastText
 from embtrain.common.errors import DataError
 from embtrain.data.text.ngrams import Ngrams
 from embtrain.data.vectors import folders, subword_table
+from embtrain.data.vectors.open import ReadOptions
 from embtrain.data.vectors.subword_table import SubwordTable
 from embtrain.data.vectors.vectors import Vectors, write
 
@@ -63,6 +64,27 @@ def test_folder_of_a_run_has_its_subwords(tmp_path: Path) -> None:
     vectors.subwords.save(tmp_path / subword_table.FILE)
     for read in (folders.read_any(tmp_path), folders.read_run(tmp_path).first(2)):
         assert (read.compose(UNSEEN) == vectors.compose(UNSEEN)).all()
+
+
+@pytest.mark.parametrize("kind", ["run", "run, centred", "huggingface", "fasttext", "memory"])
+def test_words_beyond_a_limit_are_composed_as_in_an_export_of_the_first(tmp_path: Path, kind: str) -> None:
+    vectors, reading = make_vectors(Ngrams(2, 4, 9)), ReadOptions(limit=2)
+    folders.write_huggingface(tmp_path / "first", vectors.first(2), None, {}, {}, "card")
+    if kind.startswith("run"):
+        write(tmp_path / folders.RUN_FILE, vectors, "safetensors")
+        vectors.subwords.save(tmp_path / subword_table.FILE)
+    elif kind == "huggingface":
+        folders.write_huggingface(tmp_path / kind, vectors, None, {}, {}, "card")
+    elif kind == "fasttext":
+        write(tmp_path / kind, vectors, "fasttext")
+    read = vectors.first(2) if kind == "memory" else \
+        folders.read_any(tmp_path if kind.startswith("run") else tmp_path / kind, reading)
+    expected = folders.read_any(tmp_path / "first")
+    if kind.endswith("centred"):
+        read, expected = read.centred, expected.centred
+    composed = read.compose([*WORDS[2:], *UNSEEN])
+    assert composed.any(1).all() and (composed == expected.compose([*WORDS[2:], *UNSEEN])).all()
+    assert not (composed[:2] == vectors.table[2:]).any()
 
 
 def test_subwords_of_other_vectors_are_an_error(tmp_path: Path) -> None:
