@@ -173,9 +173,10 @@ def excess_line(lengths: np.ndarray, part: np.ndarray, config: PartsConfig) -> s
               if share > 0}
     if n_held <= max(MAX_FACTOR * sum(shares.values()), MAX_SHARE) * n:
         return None
-    return (f"{', '.join(shares)}: {', '.join(f'{share:g}' for share in shares.values())}: {n_held:,} of {n:,} tokens "
-            f"({n_held / n:.0%}) are held out, because each part takes whole documents or pieces, at least one of "
-            f"{len(part):,}; set {' and '.join(shares)} to 0, or give more text or files")
+    held = format_part(n_held, n, f"tokens ({n_held / n:.0%})", "is", "are")
+    return (f"{', '.join(shares)}: {', '.join(f'{share:g}' for share in shares.values())}: {held} held out, because "
+            f"each part takes whole documents or pieces, at least one of {len(part):,}; set {' and '.join(shares)} to "
+            "0, or give more text or files")
 
 
 def shortage_line(part: np.ndarray, config: PartsConfig) -> str | None:

@@ -185,8 +185,9 @@ def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfi
                 raise DataError(f"triples.{name}: no triple can be held out while every entity and relation stays in "
                                 f"train; set triples.split: random, or triples.{name}: 0")
             warnings.append(
-                f"triples.{name}: {spare - taken:,} triples are held out instead of {size:,}, because the others are "
-                "the last training triples of an entity or a relation (triples.split: transductive)"
+                f"triples.{name}: {counted(spare - taken, 'triple is', 'triples are')} held out instead of {size:,}, "
+                "because the others are the last training triples of an entity or a relation (triples.split: "
+                "transductive)"
             )
             size = spare - taken
         if name in missing:

@@ -382,6 +382,13 @@ def test_transductive_split_of_too_few_triples(tmp_path: Path, caplog: pytest.Lo
         load(put(tmp_path, train=star), split="transductive")
 
 
+def test_one_triple_that_is_held_out_is_reported_in_the_singular(tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                                 ) -> None:
+    star = "".join(f"e0\tr\te{i}\n" for i in range(1, 21))
+    load(put(tmp_path, train=f"{star}e1\tr\te1\n"), split="transductive", valid=0, test=0.4)
+    assert "triples.test: 1 triple is held out instead of 8, because the others are" in caplog.text
+
+
 def test_single_file_named_as_another_part_is_reported(tmp_path: Path) -> None:
     put(tmp_path, test="a\tr\tb\n", dev="a\tr\tb\n")
     for name, part in (("test.txt", "test"), ("dev.txt", "valid")):

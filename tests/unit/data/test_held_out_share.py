@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from embtrain.data.text import holdout, streams
@@ -64,3 +65,10 @@ def test_shares_as_set_are_not_reported(tmp_path: Path, caplog: pytest.LogCaptur
                                         keys: dict[str, float]) -> None:
     load([write(tmp_path / "a.txt", n_lines)], "auto", TextConfig.model_validate({**KEYS, **keys}), None, "t")
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("n_held", "part"), [(1, r"1 of 4 tokens (25%) is held out,"),
+                                              (2, r"2 of 4 tokens (50%) are held out,")])
+def test_one_token_is_reported_in_the_singular(n_held: int, part: str) -> None:
+    line = holdout.excess_line(np.array([4 - n_held, n_held]), np.array([0, 1]), TextConfig())
+    assert line is not None and part in line
