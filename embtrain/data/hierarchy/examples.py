@@ -6,7 +6,6 @@ of an epoch. The content of a block depends only on (seed, epoch, block).
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -28,11 +27,10 @@ from embtrain.data.hierarchy.store import StoredHierarchy
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.storage.cache import cache_location, load_or_build_arrays
 from embtrain.data.storage.containers import fingerprint
-from embtrain.data.storage.skipped import Skipped
+from embtrain.data.storage.skipped import Skipped, log_lines, number_files
 
 HYPERNYM, HYPONYM = 0, 1  # Batch.slot: the open end
 _ORDER, _SLOT = range(2)
-_log = logging.getLogger("embtrain")
 
 
 class PairsConfig(Section):
@@ -96,10 +94,13 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
     content, read = _reader(where)
     settings = config.model_dump(exclude={"slot", "observed"}) | {"root": config.root or root}
     key, folder = cache_location(cache, name, "hierarchy", {"content": content, **settings})
-    stored = store.from_arrays(load_or_build_arrays(folder, key, lambda: store.to_arrays(
-        _split(read(), config, settings["root"], name))))
-    for line in stored.warnings:
-        _log.warning("%s", line)
+
+    def build() -> dict[str, np.ndarray]:
+        stored = _split(read(), config, settings["root"], name)
+        return store.to_arrays(stored._replace(warnings=number_files(stored.warnings, where)))
+
+    stored = store.from_arrays(load_or_build_arrays(folder, key, build))
+    log_lines(stored.warnings, where)
     counts = {"concepts": len(stored.concepts), "pairs read": stored.read, "train": len(stored.split.train),
               **{part: len(held_out) for part, held_out in stored.split.held.items()}}
     return Hierarchy(stored.concepts, stored.split,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from embtrain.data.labels.sparse import Csr, Documents, DocumentsBuilder, Docume
 from embtrain.data.labels.synthetic import PlantedConfig
 from embtrain.data.storage.cache import cache_location, load_or_build_arrays, settings_key
 from embtrain.data.storage.containers import Source, without_packing
-from embtrain.data.storage.skipped import Skipped, counted
+from embtrain.data.storage.skipped import Skipped, counted, log_lines, number_files
 from embtrain.data.text.windows import WindowBatch
 
 _ORDER, _CHOICE = range(2)  # one random stream per use
@@ -95,7 +95,7 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
     key = {"reader": reader, "content": files.content(where),
            **config.model_dump(include={"label_attributes", "split"})}
     read = files.checked(lambda: _read(where, files, reader, config))
-    documents, identity = _load_cached(cache, name, key, read, files.key())
+    documents, identity = _load_cached(cache, name, key, read, files.key(), [where[0], *files.paths()])
     documents.check_claims(str(where[0]))
     return documents, {**identity, "files": files.tree()}
 
@@ -107,16 +107,21 @@ def load_synthetic(config: PlantedConfig, cache: Path | None, name: str) -> tupl
 
 
 def _load_cached(cache: Path | None, name: str, key: dict[str, Any], build: Any,
-             names: Sequence[Sequence[str]] = ()) -> tuple[Documents, dict[str, Any]]:
-    """Return documents and identity from the cache, or build them. names: name and part of each file."""
+             names: Sequence[Sequence[str]] = (), places: Sequence[Path] = ()) -> tuple[Documents, dict[str, Any]]:
+    """Return documents and identity from the cache, or build them. names: name and part of each file. places: paths of
+    warnings."""
     digest, folder = cache_location(cache, name, "labels", {**key, "names": names})
-    documents = Documents.from_arrays(load_or_build_arrays(folder, digest, lambda: build().arrays()))
+
+    def arrays() -> dict[str, np.ndarray]:
+        built: Documents = build()
+        return replace(built, warnings=number_files(built.warnings, places)).arrays()
+
+    documents = Documents.from_arrays(load_or_build_arrays(folder, digest, arrays))
     counts = {"documents": len(documents.labels), "labels": documents.n_labels, "features": documents.n_features,
               "entries": len(documents.features.index), "without labels": int((documents.labels.size() == 0).sum())}
     unlabelled = Skipped(counts["without labels"], name)
-    for line in documents.warnings + unlabelled.lines("document has no label and is skipped",
-                                                      "documents have no label and are skipped"):
-        _log.warning("%s", line)
+    log_lines((*documents.warnings, *unlabelled.lines("document has no label and is skipped",
+                                                      "documents have no label and are skipped")), places)
     return documents, {"name": name, "sha256": key["content"], "settings": key, "counts": counts}
 
 

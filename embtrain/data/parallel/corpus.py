@@ -31,7 +31,7 @@ from embtrain.data.parallel.pieces import Pieces
 from embtrain.data.parallel.synthetic import GrammarConfig
 from embtrain.data.parallel.tokenize import Tokenizer, strip_marks, tokenize_line, tokenize_source
 from embtrain.data.storage.cache import cache_location, load_or_build_arrays, pack_lines, settings_key, unpack_lines
-from embtrain.data.storage.skipped import counted
+from embtrain.data.storage.skipped import counted, log_lines, number_files
 from embtrain.data.text.vocabulary import Vocabulary, build_vocabulary
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -116,7 +116,7 @@ def load(where: list[Path], layout: ParallelLayout, config: ParallelConfig, toke
            "columns": list(layout.columns), "pieces": layout.pieces,
            "parts": layout.parts and layout.parts.model_dump(mode="json")}
     read = files.checked(lambda: parallel_files.read(where, files, layout))
-    corpus = _load_cached(key, config, tokenizer, cache, name, read, files.key())
+    corpus = _load_cached(key, config, tokenizer, cache, name, read, files.key(), [where[0], *files.paths()])
     return replace(corpus, identity={**corpus.identity, "files": files.tree()})
 
 
@@ -127,16 +127,17 @@ def load_synthetic(grammar: GrammarConfig, config: ParallelConfig, cache: Path |
 
 
 def _load_cached(key: dict[str, Any], config: ParallelConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
-             pairs: Callable[[], ParallelLines], names: Sequence[Sequence[str]] = ()) -> ParallelCorpus:
-    """Load a corpus from the cache, or build it from `pairs`. names: name and part of each file."""
+             pairs: Callable[[], ParallelLines], names: Sequence[Sequence[str]] = (), places: Sequence[Path] = ()
+             ) -> ParallelCorpus:
+    """Load a corpus from the cache, or build it from `pairs`. names: name and part of each file. places: paths."""
     relevant = config.model_dump(include={"lower", "valid", "test", "split_seed"})
     key = {**key, "tokenizer": tokenizer, "words": tokenize.VERSION, "split": SPLIT_VERSION, **relevant}
     digest, folder = cache_location(cache, name, "parallel", {**key, "names": names})
 
     def read() -> dict[str, np.ndarray]:
-        text = pairs()
-        parts = _split(text.parts, config, tokenizer)
-        facts = {"pieces": pack_lines(text.pieces), "warnings": pack_lines([*text.warnings, *_overlap(parts, name)])}
+        parts = _split((text := pairs()).parts, config, tokenizer)
+        lines = [*number_files(text.warnings, places), *_overlap(parts, name)]
+        facts = {"pieces": pack_lines(text.pieces), "warnings": pack_lines(lines)}
         return {**_encode(parts, tokenizer, config.lower), **facts}
 
     arrays = load_or_build_arrays(folder, digest, read)
@@ -144,8 +145,7 @@ def _load_cached(key: dict[str, Any], config: ParallelConfig, tokenizer: Tokeniz
         if kind != "none":
             _log.warning("%s: the %s is split into subwords (%s), which are joined; to keep them, set "
                          "translation.pieces: none", name, side, kind)
-    for warning in unpack_lines(arrays["warnings"]):
-        _log.warning("%s", warning)
+    log_lines(unpack_lines(arrays["warnings"]), places)
     return _build_corpus(arrays, config, {"name": name, "sha256": key["content"], "settings": key})
 
 

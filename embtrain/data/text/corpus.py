@@ -25,6 +25,7 @@ from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.inventory.saved_data_sets import check_saved_files
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
+from embtrain.data.storage.skipped import log_lines, number_files
 from embtrain.data.text import holdout, readers
 from embtrain.data.text.findings import remarks
 from embtrain.data.text.findings.tally import TextReadOptions
@@ -134,7 +135,8 @@ def arrange(settings: dict[str, Any], read_encoded: Callable[[], Encoded], confi
     settings: from `plan_reading`; they identify the text. read_encoded: reads it. earlier: the vocabulary that it
     extends, whose hash is then a part of the corpus's sha256. Logs its warnings.
     """
-    settings, files = {key: value for key, value in settings.items() if key != "files"}, settings.get("files", {})
+    settings = dict(settings)
+    files, places = settings.pop("files", {}), settings.pop("places", ())
     arranging = {**settings, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"}),
                  **({"keeps_words": True} if config.keeps_words else {}),
                  **({} if earlier is None else {"earlier": earlier.sha256})}
@@ -144,7 +146,7 @@ def arrange(settings: dict[str, Any], read_encoded: Callable[[], Encoded], confi
 
     key, folder = cache_location(cache, name, "text", arranging)
     encoded = load_or_build(folder, key, arranged)
-    log_warnings(encoded)
+    log_lines(encoded.warnings, places)
     content = settings["content"]
     if earlier is not None:
         content = hashlib.sha256(f"{content} {earlier.sha256}".encode()).hexdigest()
@@ -165,7 +167,7 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
 
     recipe_parts: patterns of held-out files. parts_by_name: names give the part of a file; False: all files of a
     recipe are one text. rules: which files are read, instead of text files. `files` of the result is the inventory,
-    for identity.json. Raises as `load`.
+    for identity.json; `places` are the paths for `log_lines`. Raises as `load`.
     """
     kind, files = find_files(where, reader, config, name, recipe_parts, parts_by_name, rules)
     settings = {"content": files.content(where), "reader": kind,
@@ -188,14 +190,16 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
             is_empty = where[0].is_file() and where[0].stat().st_size == 0
             raise DataError(remarks.no_words_line(str(where[0]), encoded.facts["documents"], is_empty,
                                                   [left_out] if left_out else findings))
-        return replace(encoded, warnings=(*encoded.warnings, *findings, *([left_out] if left_out else [])))
+        lines = (*encoded.warnings, *findings, *filter(None, [left_out]))
+        return replace(encoded, warnings=number_files(lines, places))
 
     def read_through_cache() -> Encoded:
         with working_in(folder if config.workers > 1 or is_large(files) else None):
             return load_or_build(folder, key, files.checked(read))
 
     key, folder = cache_location(cache, name, "read", settings)
-    return {**settings, "files": files.tree()}, read_through_cache
+    places = [where[0], *files.paths()]
+    return {**settings, "files": files.tree(), "places": places}, read_through_cache
 
 
 def find_files(where: list[Path], reader: str, config: ReadingConfig, name: str,
@@ -213,12 +217,6 @@ def find_files(where: list[Path], reader: str, config: ReadingConfig, name: str,
     if kind == "arrow":
         files = check_saved_files(files)
     return kind, files
-
-
-def log_warnings(encoded: Encoded) -> None:
-    """Log the warnings of a text, whether it was read now or comes from the cache."""
-    for line in encoded.warnings:
-        _log.warning("%s", line)
 
 
 def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:

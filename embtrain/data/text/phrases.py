@@ -52,7 +52,8 @@ def join_phrases(settings: dict[str, Any], read_encoded: Callable[[], Encoded], 
     """
     for number in range(1, config.phrases + 1):
         settings = {**settings, "phrases": number, **config.model_dump(include=KEYS)}
-        key, folder = cache_location(cache, name, "phrases", {k: v for k, v in settings.items() if k != "files"})
+        key, folder = cache_location(cache, name, "phrases", {key: value for key, value in settings.items()
+                                                             if key not in ("files", "places")})
         build = partial(_join_once, read_encoded, config, name, number)
         read_encoded = partial(load_or_build, folder, key, build)
     return settings, read_encoded

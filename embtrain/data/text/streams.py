@@ -26,6 +26,7 @@ from torch import Tensor
 from embtrain.common.types import Batch
 from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.storage.cache import AppendableArray, Encoded
+from embtrain.data.storage.skipped import log_lines
 from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig
 from embtrain.data.text.holdout import choose_held_out, split_warnings
@@ -71,9 +72,9 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     min_count = config.min_count or 2
     settings_read, read = corpus.plan_reading(where, reader, config, NO_LIMIT, cache, name, recipe_parts, parts_by_name)
     settings_read, read = join_phrases(settings_read, read, config, cache, name)
-    files = settings_read.pop("files")
+    files, places = settings_read.pop("files"), settings_read.pop("places")
     encoded = read()
-    corpus.log_warnings(encoded)
+    log_lines(encoded.warnings, places)
     held = choose_held_out(encoded, config)
     units, part = held.units, held.part
     for line in split_warnings(encoded, held, config.section):

@@ -8,7 +8,7 @@ named after the sha256 of the content and of the settings that affect it.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -22,7 +22,7 @@ from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
-from embtrain.data.storage.skipped import counted
+from embtrain.data.storage.skipped import counted, log_lines, number_files
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.triples import files as triple_files
 from embtrain.data.triples.files import COLUMNS, Column, Format, TripleLayout
@@ -108,13 +108,14 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
 
     def build(out: AppendableArray) -> Encoded:
         layout = TripleLayout(config.delimiter, tuple(config.columns), config.header, config.literals)
-        return _encode(triple_files.read(where, files, format, layout), config, out)
+        text = _encode(triple_files.read(where, files, format, layout), config, out)
+        return replace(text, warnings=number_files(text.warnings, places))
 
+    places = [where[0], *files.paths()]
     key, folder = cache_location(cache, name, "graph", {**settings, "names": files.key()})
     encoded = load_or_build(folder, key, files.checked(build))
     facts, e = encoded.facts, encoded.facts["entities"]
-    for line in encoded.warnings:
-        _log.warning("%s", line)
+    log_lines(encoded.warnings, places)
     avoided = "; triples.split: transductive avoids them" if split_off and config.split == "random" else ""
     unseen = "an entity or a relation that does not occur in training and"
     kept = f"{'kept' if config.unseen == 'keep' else 'removed'} (triples.unseen){avoided}"

@@ -33,6 +33,7 @@ from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.storage import npy
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
 from embtrain.data.storage.lines import is_comment
+from embtrain.data.storage.skipped import number_files
 from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig, WindowsConfig
 from embtrain.data.text.tokenize import Tokenizer
@@ -106,12 +107,13 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
         files = files.without("valid", "test", reason="held-out edges; walks are drawn from the training edges")
         settings |= {"graph": GRAPH, **config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})}
         def build(out: AppendableArray) -> Encoded:
-            return encode_drawn(read_graph(where, files, config.directed), config, out)
-    settings = {"content": files.content(where), **settings}
+            text = encode_drawn(read_graph(where, files, config.directed), config, out)
+            return replace(text, warnings=number_files(text.warnings, places))
+    settings, places = {"content": files.content(where), **settings}, [where[0], *files.paths()]
     key, folder = cache_location(cache, name, reads, settings)
     build = files.checked(build)
-    return corpus.arrange({**settings, "files": files.tree()}, lambda: regroup_walks(load_or_build(folder, key, build)),
-                        config, cache, name)
+    return corpus.arrange({**settings, "files": files.tree(), "places": places},
+                          lambda: regroup_walks(load_or_build(folder, key, build)), config, cache, name)
 
 
 def regroup_walks(encoded: Encoded) -> Encoded:

@@ -13,9 +13,10 @@ import pytest
 
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.data.storage import cache
+from embtrain.data.storage.skipped import name_file
 from embtrain.data.text import corpus as text, tokenize
 from embtrain.data.text.corpus import TextConfig
-from embtrain.data.text.shards import estimate, merge, plan, reading, workers
+from embtrain.data.text.shards import estimate, merge, plan, reading, store, workers
 
 SHARD = 70_000     # bytes; the head of a file by which its format is detected is shorter
 
@@ -134,6 +135,22 @@ def test_finished_shards_are_verified_and_kept(folder: Path, tmp_path: Path, sma
     assert len(after) == len(shards) and sum(before.get(path) != time for path, time in after.items()) == 2
     assert "the cached data are damaged; they are rebuilt" in caplog.text
     assert_equal(read(folder, TextConfig(), tmp_path), read(folder, TextConfig()))
+
+
+def test_findings_of_a_kept_shard_name_the_current_path(tmp_path: Path, small_shards: list[Any],
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.txt").write_bytes(b"ab\0 c\n" * 100)
+    config = TextConfig(min_count=1, valid=0, test=0)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(reading, "merge", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        read(tmp_path / "first" / "x.txt", config, tmp_path / "cache")
+    monkeypatch.setattr(store, "encode_documents", None)       # no shard is read again
+    encoded = read(tmp_path / "second" / "x.txt", config, tmp_path / "cache")
+    path = tmp_path / "second" / "x.txt"
+    assert [name_file(line, [path, path]) for line in encoded.warnings] == [
+        f"{path}: 100 NUL characters are read as spaces"]
 
 
 @pytest.mark.long

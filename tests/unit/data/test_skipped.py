@@ -16,9 +16,10 @@ from embtrain.data.hierarchy.examples import PairsConfig
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.labels import examples as labelled
 from embtrain.data.labels.sparse import LabelsConfig
-from embtrain.data.storage.skipped import Skipped, counted
-from embtrain.data.text import corpus
+from embtrain.data.storage.skipped import Skipped, counted, name_file, number_file
+from embtrain.data.text import corpus, streams
 from embtrain.data.text.corpus import TextConfig
+from embtrain.data.text.streams import LanguageConfig
 from embtrain.data.triples import graph, own_triples
 from embtrain.data.triples.graph import Graph, TriplesConfig
 from embtrain.data.walks import walks
@@ -138,6 +139,53 @@ def test_pages_of_a_dump_that_are_no_articles(tmp_path: Path, caplog: pytest.Log
         corpus.load([path], "auto", config, tmp_path / "cache", "t")
         assert (f"{path}: 2 pages of the dump are skipped: no articles, or shorter than the 50 words that gensim "
                 "requires") in caplog.messages
+
+
+DUMP = (f"<mediawiki xmlns='http://www.mediawiki.org/xml/export-0.10/'>{page('a', 'word another ' * 40)}"
+        f"{page('short', 'too few words')}</mediawiki>")
+TEXTS = {"min_count": 1, "valid": 0, "test": 0}
+PHRASES = {"phrases": 2, "phrase_min_count": 1, "phrase_threshold": 1}
+MOVED: dict[str, tuple[str, str, Callable[[Path, Path], object]]] = {   # content, end of a warning, reader
+    "text": (DUMP, "x: 1 page of the dump is skipped: no articles", lambda path, cache: corpus.load(
+        [path], "auto", TextConfig(**TEXTS), cache, "t")),
+    "phrases": (DUMP, "x: 1 page of the dump is skipped: no articles", lambda path, cache: corpus.load(
+        [path], "auto", TextConfig(**TEXTS, **PHRASES), cache, "t")),
+    "language": (DUMP, "x: 1 page of the dump is skipped: no articles", lambda path, cache: streams.load(
+        [path], "auto", LanguageConfig(min_count=1, valid=0, test=0), cache, "t")),
+    "tokens": ("a 12345 b\n" * 20, "x: text.tokenizer=words omits", lambda path, cache: corpus.load(
+        [path], "auto", TextConfig(**TEXTS), cache, "t")),
+    "edges": ("a b\nb c\nb c\n", "x: 1 edge repeats", lambda path, cache: walks.load(
+        [path], WalksConfig(valid=0, test=0, length=2, per_node=1, format="graph"), cache, "t")),
+    "triples": ("".join(f"<e:{i}> <e:r> <e:{i // 2}> .\n" for i in range(9)) + '<e:1> <e:r> "1" .\n',
+                "x:10: 1 triple has a literal",
+                lambda path, cache: graph.load([path], "triples", TriplesConfig(format="ntriples"), cache, "t")),
+    "pairs": ("child\tparent\n" + PAIRS, "x:1: 'child' and 'parent' are names of columns", read_pairs),
+    "labels": ("2 5 4\n0,3,0 1:0.5\n2 3:1\n", "x:2: 1 document repeats", lambda path, cache: labelled.load(
+        [path], "auto", LabelsConfig(), cache, "t")),
+}
+
+
+@pytest.mark.parametrize("kind", MOVED)
+def test_a_warning_from_the_cache_names_the_current_path(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+                                                         ) -> None:
+    content, line, load = MOVED[kind]
+    for number in range(3):
+        (folder := tmp_path / f"n{number}").mkdir()
+        caplog.clear()
+        load(put(folder / "x", content), tmp_path / "cache")
+        (folder / "x").unlink()
+        assert [text.startswith(f"{folder}/{line}") for text in caplog.messages].count(True) == 1, caplog.messages
+        assert all(text.count(str(tmp_path)) <= 1 and "<file" not in text for text in caplog.messages)
+
+
+def test_a_cached_line_begins_with_the_position_of_its_file() -> None:
+    files = [Path("a"), Path("a/b"), Path("a/b.txt")]
+    assert number_file("a/b.txt:3: x", files) == "<file 2>:3: x" and number_file("a/b: a", files) == "<file 1>: a"
+    assert number_file("a/c.zip:m: x", files) == "<file 0>/c.zip:m: x" and number_file("ab: a", files) == "ab: a"
+    assert number_file("a", [Path("a"), Path("a")]) == "<file 1>" and number_file("", files) == ""
+    moved = [Path("q"), Path("q/b")]
+    assert name_file("<file 1>:3: x", moved) == "q/b:3: x" and name_file("<file 2>:3: x", moved) == "q/b:3: x"
+    assert name_file("<file 1> x", moved) == "<file 1> x" and name_file("t: <file 1>: x", moved) == "t: <file 1>: x"
 
 
 def test_the_length_of_an_article_is_that_of_gensim() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from embtrain.data.formats import detect
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -47,6 +51,13 @@ class Tally:
         self.split = self.split or other.split
         for kind in other.readers:
             self.add_reader(kind)
+
+    def renamed(self, rename: Callable[[str], str]) -> Tally:
+        """Return a copy with other names of the streams."""
+        def renamed_first(pair: tuple[str, T] | None) -> tuple[str, T] | None:
+            return None if pair is None else (rename(pair[0]), pair[1])
+        return replace(self, where=rename(self.where), tokenised=renamed_first(self.tokenised),
+                       joined=renamed_first(self.joined), tagged=renamed_first(self.tagged))
 
     def clear(self) -> None:
         """Reset all counts and findings."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from embtrain.data.storage.cache import AppendableArray, Encoded, load_or_build, settings_key
+from embtrain.data.storage.skipped import name_file, number_file
 from embtrain.data.text.findings.census import Census
 from embtrain.data.text.findings.tally import Tally
 from embtrain.data.text.shards.plan import Shard
@@ -29,16 +31,18 @@ class ShardStore:
         Raises as `readers.documents`, NeedsPythonReader for a range that cannot be read by itself, and ResourceError
         for too many distinct words.
         """
-        key = settings_key({**self.settings, "shard": shard.identity()})
+        key, files = settings_key({**self.settings, "shard": shard.identity()}), shard.files.paths()
 
         def build(out: AppendableArray) -> Encoded:
             reading = encode_documents(lambda tally: shard.documents(tally, self.rules), self.rules, out,
                                        shard.span is not None, threads)
-            findings = {"tally": dataclasses.asdict(reading.tally), "census": reading.census.tree()}
+            tally = reading.tally.renamed(partial(number_file, files=files))
+            findings = {"tally": dataclasses.asdict(tally), "census": reading.census.tree()}
             return replace(reading.encoded, facts={**reading.encoded.facts, **findings})
 
         encoded = load_or_build(self.folder / key[:20], key, shard.files.checked(build))
-        return Reading(encoded, _tally(encoded.facts["tally"]), _census(encoded.facts["census"]))
+        tally = _tally(encoded.facts["tally"]).renamed(partial(name_file, files=files))
+        return Reading(encoded, tally, _census(encoded.facts["census"]))
 
 
 def _tally(tree: dict[str, Any]) -> Tally:
