@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from embtrain.common import machine
-from embtrain.common.errors import EmbtrainError, ResourceError
+from embtrain.common.errors import EmbtrainError, ResourceError, os_reason
 
 # Bytes of address space; with less OpenBLAS ends the process, or Python lacks memory for imports. On two cores with
 # OMP_NUM_THREADS=1, `list` failed with 1,120 MiB and ended with 0 with 1,150; `fit` of a small text failed with 1,110.
@@ -92,7 +92,7 @@ def _reason(error: BaseException) -> str | None:
         if error.errno == errno.EAGAIN:
             return THREADS
         if error.errno in FULL:
-            return f"{error.filename or 'this machine'}: {error.strerror}"
+            return f"{error.filename or 'this machine'}: {os_reason(error)}"
     if isinstance(error, RuntimeError) and "can't start new thread" in text:
         return THREADS
     # torch has no public class for a CPU allocation that failed.

@@ -6,11 +6,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from embtrain.common.terminal import plain, shortened
+
+_FORBIDDEN = {errno.EACCES: "change the permissions, or choose another path",
+              errno.EPERM: "change the permissions, or choose another path",
+              errno.EROFS: "choose a path on a writable file system"}
 
 
 class EmbtrainError(Exception):
@@ -111,3 +118,23 @@ def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
     known = list(known)
     near = [other for other in known if other.lower() == name.lower()] or difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {before + near[0]!r}?)" if near else ""
+
+
+def os_reason(error: OSError) -> str:
+    """Return the reason of a failed access to a path, with a remedy if a permission is missing."""
+    closed = _closed_folder(error.filename) if error.errno in _FORBIDDEN else None
+    place = "" if closed is None else f" (no permission to enter {closed})"
+    return f"{error.strerror or error}{place}{permission_remedy(error)}"
+
+
+def permission_remedy(error: OSError) -> str:
+    """Return the end of a message about a missing permission; '' for another error."""
+    return f"; {_FORBIDDEN[error.errno]}" if error.errno in _FORBIDDEN else ""
+
+
+def _closed_folder(path: Any) -> Path | None:
+    """Return the first folder above a path that may not be entered, so that none of its files can be found."""
+    if not isinstance(path, str | os.PathLike):              # a number of an open file, or nothing
+        return None
+    above = reversed(Path(os.path.abspath(os.fsdecode(path))).parents)
+    return next((folder for folder in above if os.path.isdir(folder) and not os.access(folder, os.X_OK)), None)

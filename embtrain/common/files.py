@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.errors import DataError, ResourceError, UsageError, os_reason
 from embtrain.common.output_paths import check_plain
 from embtrain.common.terminal import json_escaped
 
@@ -56,7 +56,7 @@ def write_atomically(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
             temporary = None
         sync_folder(path.parent)
     except OSError as error:
-        raise ResourceError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise ResourceError(f"{path}: cannot be written: {os_reason(error)}") from error
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
@@ -136,7 +136,7 @@ def claim_folder(folder: Path) -> Path:
                 path.mkdir()
                 return path
     except OSError as error:
-        raise ResourceError(f"{folder}: cannot be created: {error.strerror}") from error
+        raise ResourceError(f"{folder}: cannot be created: {os_reason(error)}") from error
     raise AssertionError("the numbers have no end")
 
 
@@ -194,7 +194,7 @@ def open_folder(folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         return os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise ResourceError(f"{folder}: cannot be written: {error.strerror}") from error
+        raise ResourceError(f"{folder}: cannot be written: {os_reason(error)}") from error
 
 
 def try_lock(handle: int, operation: int = fcntl.LOCK_EX) -> bool:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from embtrain.common.errors import ResourceError
+from embtrain.common.errors import ResourceError, os_reason
 from embtrain.common.files import sha256, sync_folder, temporary_folder, write_json
 from embtrain.data.storage.archives import extract
 
@@ -88,4 +88,4 @@ def _unpack(archive: Path, chosen: Sequence[str], folder: Path) -> Manifest:
             sync_folder(folder.parent)
             return manifest
     except OSError as error:
-        raise ResourceError(f"{folder}: cannot be written: {error.strerror or error}") from error
+        raise ResourceError(f"{folder}: cannot be written: {os_reason(error)}") from error

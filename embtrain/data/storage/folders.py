@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from embtrain.common.errors import EmbtrainError, ResourceError, UsageError
+from embtrain.common.errors import EmbtrainError, ResourceError, UsageError, permission_remedy
 
 T = TypeVar("T")
 MAX_TRIES = 3
@@ -62,7 +62,9 @@ def read_into_cache(work: Callable[[], T]) -> T:
         try:
             return work()
         except (OSError, ResourceError) as error:
-            line = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else f"{error}"
+            cause = error if isinstance(error, OSError) else error.__cause__
+            line = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else f"{error}".removesuffix(
+                permission_remedy(cause) if isinstance(cause, OSError) else "")
             if isinstance(error, FileNotFoundError) or not line.startswith(f"{cache}{os.sep}"):
                 raise
             raise ResourceError(f"{line}; set EMBTRAIN_CACHE to a writable folder with free space") from error

@@ -14,7 +14,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.errors import DataError, ResourceError, os_reason
 from embtrain.common.files import temporary_folder
 
 CHUNK = 1 << 20  # bytes
@@ -81,4 +81,4 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ResourceError(f"{folder}: cannot be written: {error.strerror or error}") from error
+        raise ResourceError(f"{folder}: cannot be written: {os_reason(error)}") from error

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from embtrain.common.errors import EmbtrainError, ResourceError
+from embtrain.common.errors import EmbtrainError, ResourceError, os_reason
 from embtrain.common.files import sync_folder, temporary_folder
 from embtrain.common.output_paths import check_kinds, check_plain
 
@@ -34,7 +34,7 @@ def replace_files(folder: Path, key: str, optional: Iterable[str] = ()) -> Itera
                 raise
             _move(unfinished, folder, key, optional)
     except OSError as error:
-        raise ResourceError(f"{folder}: cannot be written: {error.strerror or error}") from error
+        raise ResourceError(f"{folder}: cannot be written: {os_reason(error)}") from error
     finally:
         if is_new:
             with contextlib.suppress(OSError):               # it has files, unless the block failed

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from embtrain.common.errors import ResourceError
+from embtrain.common.errors import ResourceError, os_reason
 from embtrain.common.files import write_atomically
 from embtrain.common.types import Score
 from embtrain.train.sinks.base import LogLine, Sink, final_values
@@ -60,4 +60,4 @@ class TensorBoard(Sink):
             for path in self.folder.glob("events.out.tfevents.*"):
                 path.unlink()
         except OSError as error:
-            raise ResourceError(f"{self.folder}: cannot be written: {error.strerror or error}") from error
+            raise ResourceError(f"{self.folder}: cannot be written: {os_reason(error)}") from error

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common import files, machine
-from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.errors import DataError, ResourceError, os_reason
 from embtrain.train.state import serialize
 
 FORMAT = 1
@@ -76,7 +76,7 @@ def save(folder: Path, step: int, state: dict, keep: int) -> Path:
         files.write_text(path, text)
         _sweep(folder, _newest_names(folder, step, keep))
     except OSError as error:
-        raise ResourceError(f"{folder}: a checkpoint cannot be saved: {error.strerror or error}") from error
+        raise ResourceError(f"{folder}: a checkpoint cannot be saved: {os_reason(error)}") from error
     return path
 
 
@@ -197,7 +197,7 @@ def _reading(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise ResourceError(f"{path}: no permission to read it") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise DataError(f"{path}: cannot be read: {os_reason(error)}") from error
 
 
 def _size(path: Path) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.errors import DataError, ResourceError, os_reason
 from embtrain.common.files import sync_folder
 
 MAX_LINE = 1 << 20   # bytes
@@ -64,7 +64,7 @@ class MetricsLog:
         try:
             yield
         except OSError as error:
-            raise ResourceError(f"{self.path}: cannot be written: {error.strerror or error}") from error
+            raise ResourceError(f"{self.path}: cannot be written: {os_reason(error)}") from error
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     except PermissionError as error:
         raise ResourceError(f"{path}: no permission to read it") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise DataError(f"{path}: cannot be read: {os_reason(error)}") from error
     return lines
 
 

@@ -274,7 +274,8 @@ def test_strategies_are_completed_by_the_shell() -> None:
      ["error: not enough memory: DefaultCPUAllocator: can't allocate memory: 9 bytes"]),
     (OSError(28, "No space left on device", "runs/x"), 4, ["error: runs/x: No space left on device"]),
     (OSError(5, "Input/output error", "runs/x"), 4, ["error: runs/x: Input/output error"]),
-    (PermissionError(13, "Permission denied", "runs/x"), 4, ["error: runs/x: Permission denied"]),
+    (PermissionError(13, "Permission denied", "runs/x"), 4, ["error: runs/x: Permission denied; change the "
+                                                           "permissions, or choose another path"]),
     (OSError(36, "File name too long", "x" * 5000), 2, [f"error: {'x' * 200}: File name too long"]),
     (errors.Stopped(15), 143, ["stopped by signal 15"]),
     (errors.Stopped(2), 130, ["stopped by signal 2"]),

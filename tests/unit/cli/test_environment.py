@@ -24,7 +24,7 @@ from helpers.looped import looped
 
 from embtrain import cli, experiment
 from embtrain.cli import interrupt, limits
-from embtrain.common import machine
+from embtrain.common import files, machine
 from embtrain.common.errors import DataError, ResourceError, Stopped
 from embtrain.data.storage import cache, folders
 from embtrain.data.storage.cache import Encoded
@@ -199,6 +199,12 @@ def test_an_unwritable_cache_is_named_with_its_key(monkeypatch: pytest.MonkeyPat
             folders.read_into_cache(lambda error=error: (_ for _ in ()).throw(error))
         assert ("set EMBTRAIN_CACHE" in str(refused.value)) == (kind is ResourceError)
 
+    def write() -> None:
+        with files.write_atomically(tmp_path / "cache" / "x"):
+            raise OSError(30, "Read-only file system")
+    with pytest.raises(ResourceError, match=r"x: cannot be written: Read-only file system; set EMBTRAIN_CACHE to a"):
+        folders.read_into_cache(write)
+
 
 def test_no_temporary_folder_is_one_line_and_code_4(tmp_path: Path) -> None:
     """Root can write everywhere, so the process itself refuses to create files in any temporary folder."""
@@ -357,7 +363,10 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
     (chained(ImportError("torch"), FileNotFoundError(2, "No usable temporary directory found in []")),
      limits.TEMPORARY),
     (OSError(errno.EFBIG, "File too large", "runs/x"), "runs/x: File too large"),
-    (OSError(errno.EROFS, "Read-only file system", "runs"), "runs: Read-only file system"),
+    (OSError(errno.EROFS, "Read-only file system", "runs"),
+     "runs: Read-only file system; choose a path on a writable file system"),
+    (OSError(errno.EPERM, "Operation not permitted", "runs"),
+     "runs: Operation not permitted; change the permissions, or choose another path"),
     (ModuleNotFoundError("No module named 'gensim'", name="gensim"),
      "gensim: the package is not installed; pip install gensim, or install embtrain with pip"),
     (ModuleNotFoundError("No module named 'sklearn'", name="sklearn.cluster"),

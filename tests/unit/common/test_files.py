@@ -16,10 +16,13 @@ import pytest
 
 from embtrain.common import files, registry
 from embtrain.common.config import read_yaml
-from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.errors import DataError, ResourceError, UsageError, os_reason
 from embtrain.common.files import TEMPORARY_SUFFIX, create_once, temporary_folder, write_atomically, write_text
 from embtrain.common.output_paths import check_output_file, resolve_output_link
 from embtrain.data.vectors.open import open_unpacked
+from embtrain.data.vectors.replaced_files import replace_files
+from embtrain.train.state import checkpoint
+from embtrain.train.state.metrics_log import MetricsLog
 
 FORK = multiprocessing.get_context("fork")
 
@@ -284,3 +287,43 @@ def test_every_reader_reports_missing_permission_in_the_same_words(tmp_path: Pat
     for read, name in readers:
         with pytest.raises(ResourceError, match=f"^{tmp_path / name}: no permission to read it$"):
             read(tmp_path / name)
+
+
+def checkpoint_in(folder: Path) -> None:
+    checkpoint.save(folder, 1, {}, 1)
+
+
+def export_to(folder: Path) -> None:
+    with replace_files(folder, "key"):
+        raise AssertionError
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "file": lambda path: write_text(path / "x", ""), "locked folder": files.open_folder,
+    "new folder": files.claim_folder, "metrics": lambda path: MetricsLog(path / "x"),
+    "checkpoint": checkpoint_in, "export": export_to}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(("number", "remedy"), [
+    (errno.EACCES, "Permission denied; change the permissions, or choose another path"),
+    (errno.EROFS, "Read-only file system; choose a path on a writable file system"),
+    (errno.ENOSPC, "No space left on device")])
+def test_every_writer_says_what_to_do_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
+                                                         number: int, remedy: str) -> None:
+    def refuse(path: Any, *_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number), str(path))
+    monkeypatch.setattr(os, "mkdir", refuse)
+    with pytest.raises(ResourceError, match=rf"^{tmp_path}/shut/new.*: .*be (written|created|saved): {remedy}$"):
+        WRITERS[name](tmp_path / "shut" / "new")
+
+
+def test_a_folder_that_may_not_be_entered_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shut" / "in").mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path).name not in ("shut", "in"))
+    error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "shut" / "in" / "x"))
+    assert os_reason(error) == (f"Permission denied (no permission to enter {tmp_path / 'shut'}); change the "
+                                "permissions, or choose another path")
+    assert os_reason(PermissionError(errno.EACCES, "Permission denied", 3)).startswith("Permission denied; change")
+    assert os_reason(OSError(errno.EIO, "Input/output error", str(tmp_path / "shut" / "x"))) == "Input/output error"
+    assert os_reason(OSError("of a library")) == "of a library"

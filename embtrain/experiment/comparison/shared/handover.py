@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from embtrain.common.errors import ResourceError
+from embtrain.common.errors import ResourceError, os_reason
 from embtrain.common.files import TEMPORARY_SUFFIX, write_text
 from embtrain.experiment.comparison.workers import Cell
 from embtrain.train.state.lease import Lease
@@ -64,7 +64,7 @@ def prepare(runs: Path, cell: Cell, lease: Lease) -> Cell:
             if source != cell.folder:
                 shutil.rmtree(source, ignore_errors=True)
     except OSError as error:
-        raise ResourceError(f"{inside.folder}: cannot be written: {error.strerror or error}") from error
+        raise ResourceError(f"{inside.folder}: cannot be written: {os_reason(error)}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return inside
@@ -107,7 +107,7 @@ def _copy(source: Path, target: Path) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise ResourceError(f"{source}: cannot be copied to {target}: {error.strerror or error}") from error
+        raise ResourceError(f"{source}: cannot be copied to {target}: {os_reason(error)}") from error
 
 
 def _contains(folder: Path, link: Path) -> bool:
@@ -196,7 +196,7 @@ def remove_failure(cell: Cell) -> None:
     try:
         cell.failure.unlink(missing_ok=True)
     except OSError as error:
-        raise ResourceError(f"{cell.failure}: cannot be deleted: {error.strerror or error}") from error
+        raise ResourceError(f"{cell.failure}: cannot be deleted: {os_reason(error)}") from error
 
 
 def publish(cell: Cell, inside: Cell) -> None:
@@ -215,7 +215,7 @@ def publish(cell: Cell, inside: Cell) -> None:
             if not cell.is_finished():
                 raise
     except OSError as error:
-        raise ResourceError(f"{cell.folder}: cannot be written: {error.strerror or error}") from error
+        raise ResourceError(f"{cell.folder}: cannot be written: {os_reason(error)}") from error
 
 
 def clear(runs: Path, cell: Cell) -> None:

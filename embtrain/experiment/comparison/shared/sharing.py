@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from embtrain.common import machine
 from embtrain.common.config import dump
-from embtrain.common.errors import EmbtrainError, ResourceError, Stopped, UsageError
+from embtrain.common.errors import EmbtrainError, ResourceError, Stopped, UsageError, os_reason
 from embtrain.common.files import write_text
 from embtrain.experiment.comparison import outcome, workers
 from embtrain.experiment.comparison.grid import Grid, read_grid
@@ -232,7 +232,7 @@ def check_file_system(folder: Path) -> None:
             raise ResourceError(f"{folder}: this file system replaces a folder by another one, so that a finished run "
                                 "could be lost; give a folder on another one with --out")
     except OSError as error:
-        raise ResourceError(f"{folder}: leases cannot be written there: {error.strerror or error}") from error
+        raise ResourceError(f"{folder}: leases cannot be written there: {os_reason(error)}") from error
     finally:
         shutil.rmtree(probe, ignore_errors=True)
 
