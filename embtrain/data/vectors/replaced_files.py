@@ -23,10 +23,8 @@ def replace_files(folder: Path, key: str, optional: Iterable[str] = ()) -> Itera
     killed between the moves cannot be read. optional: files that are deleted at the end unless the block writes them.
     Raises UsageError for a folder, a device or a pipe in place of a file, ResourceError if `folder` cannot be written.
     """
-    is_new = not folder.is_dir()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(".", folder) as unfinished:
+        with new_folder(folder), temporary_folder(".", folder) as unfinished:
             try:
                 yield unfinished
             except EmbtrainError as error:
@@ -35,10 +33,20 @@ def replace_files(folder: Path, key: str, optional: Iterable[str] = ()) -> Itera
             _move(unfinished, folder, key, optional)
     except OSError as error:
         raise ResourceError(f"{folder}: cannot be written: {os_reason(error)}") from error
-    finally:
-        if is_new:
-            with contextlib.suppress(OSError):               # it has files, unless the block failed
-                folder.rmdir()
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Create a folder and those above it; delete those that are new and empty if the block fails."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]  # the deepest first
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):               # never created, or another process has written there
+                path.rmdir()
+        raise
 
 
 def _move(unfinished: Path, folder: Path, key: str, optional: Iterable[str]) -> None:

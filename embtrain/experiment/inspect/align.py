@@ -16,6 +16,7 @@ from embtrain.data.storage.lines import read_nonblank_lines
 from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors import folders, vectors as vector_files
 from embtrain.data.vectors.open import BY_OPTIONS, ReadOptions
+from embtrain.data.vectors.replaced_files import new_folder
 from embtrain.evaluate.words.alignment import Alignment, ChangedWord, align
 
 
@@ -46,7 +47,8 @@ def align_paths(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str |
     except (DataError, UsageError) as error:
         raise type(error)(f"{a}, {b}: {error}") from error
     if target is not None:
-        vector_files.write(target, alignment.apply(first), format or "word2vec")
+        with new_folder(target.parent):
+            vector_files.write(target, alignment.apply(first), format or "word2vec")
     return alignment
 
 

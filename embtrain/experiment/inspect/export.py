@@ -29,7 +29,7 @@ from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.corpus import TextConfig
 from embtrain.data.vectors import folders, search_index, subword_table, vectors
 from embtrain.data.vectors.fasttext_model import MODELS, FastTextSettings, ModelDetails
-from embtrain.data.vectors.replaced_files import EARLIER
+from embtrain.data.vectors.replaced_files import EARLIER, new_folder
 from embtrain.data.vectors.search_index import Dtype, KeptNeighbours, Kind
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.heldout import FAR_NEIGHBOURS, TRAINING
@@ -106,12 +106,14 @@ def export_vectors(table: Vectors, format: str, out: str | os.PathLike[str], dty
         _check_folder(out, format)
         return search_index.write(out, table, format, cast(Dtype, dtype), cast(Kind, index))
     path, file_format = check_output_file(out), cast(vectors.Format, format)
-    if dtype == "float32":
-        vectors.write(path, table, file_format, details=details)
-        return None
-    rounded = Vectors(table.words, vectors.round_to_float16(path, table))
-    kept = search_index.measure(table, search_index.exact_search(rounded))
-    vectors.write(path, table, file_format, {"kept_neighbours": json.dumps(asdict(kept))}, "float16")
+    kept: KeptNeighbours | None = None
+    metadata: dict[str, str] | None = None
+    if dtype != "float32":
+        rounded = Vectors(table.words, vectors.round_to_float16(path, table))
+        kept = search_index.measure(table, search_index.exact_search(rounded))
+        metadata = {"kept_neighbours": json.dumps(asdict(kept))}
+    with new_folder(path.parent):
+        vectors.write(path, table, file_format, metadata, "float32" if kept is None else "float16", details)
     return kept
 
 

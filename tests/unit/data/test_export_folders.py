@@ -17,9 +17,11 @@ import yaml
 
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import TEMPORARY_SUFFIX
-from embtrain.data.vectors import folders, search_index
+from embtrain.data.vectors import folders, search_index, vectors as vector_files
+from embtrain.data.vectors.replaced_files import new_folder
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.inspect import export
+from embtrain.experiment.inspect.align import align_paths
 
 RELATIONS = Vectors(["r"], np.ones((1, 3)))
 Write = Callable[[Path, Vectors], Any]
@@ -82,6 +84,37 @@ def test_a_failed_export_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pyt
     after = contents(tmp_path / "out")
     assert after.keys() == before.keys() and after != before
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()} == {0o666 & ~umask()}
+
+
+@formats
+def test_a_failed_export_leaves_no_new_folder_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+                                                       ) -> None:
+    (tmp_path / "kept").mkdir()
+    with monkeypatch.context() as patch, pytest.raises(ResourceError):
+        FullDisk(patch, 0)
+        writer(format)(tmp_path / "kept" / "new" / "deep" / "out", table("z"))
+    assert [*tmp_path.rglob("*")] == [tmp_path / "kept"]
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "new" / "deep"):
+        (tmp_path / "new" / "other").touch()
+        raise KeyboardInterrupt
+    assert [*(tmp_path / "new").iterdir()] == [tmp_path / "new" / "other"]
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.safetensors"])
+def test_a_failed_export_of_a_file_leaves_no_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+                                                        ) -> None:
+    format = "word2vec" if name == "x.txt" else "safetensors"
+    dtype = "float32" if name == "x.txt" else "float16"
+    vector_files.write(tmp_path / "a.txt", table("a"), "word2vec")
+    with monkeypatch.context() as patch, pytest.raises(ResourceError):
+        FullDisk(patch, 0)
+        export.export_vectors(table("z"), format, tmp_path / "new" / "deep" / name, dtype)
+    with monkeypatch.context() as patch, pytest.raises(ResourceError):
+        FullDisk(patch, 0)
+        align_paths(tmp_path / "a.txt", tmp_path / "a.txt", tmp_path / "new" / "deep" / name, format)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "a.txt"]
+    export.export_vectors(table("z"), format, tmp_path / "new" / "deep" / name, dtype)
+    assert (tmp_path / "new" / "deep" / name).is_file()
 
 
 class Moves:
