@@ -202,7 +202,7 @@ class NegativeSource:
         """
         state = earlier.state_dict()
         saved = state.get("random")
-        if saved is not None and saved.shape == self.random.get_state().shape:    # else of another device
+        if isinstance(saved, Tensor) and saved.shape == self.random.get_state().shape:    # else of another device
             self.random.set_state(saved)
         return "" if state.keys() == {"random"} else f"the state of {self.name} starts again"
 

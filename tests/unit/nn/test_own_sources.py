@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -168,3 +169,16 @@ def test_the_methods_of_pytorch_are_not_checked() -> None:
 
 def test_a_hook_has_arguments_of_its_own(call: Call) -> None:
     assert SampledLoss(built(WithOptions), num_classes=V)(*call).isfinite()
+
+
+class WithNumPy(Own):
+    """Has a generator of NumPy, whose state is a dict."""
+
+    name = "with_numpy"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"random": np.random.default_rng(0).bit_generator.state}
+
+
+def test_a_source_with_a_generator_of_numpy_is_built_again_for_new_counts() -> None:
+    assert built(WithNumPy).grow_from(built(WithNumPy), torch.arange(V)) == ""
