@@ -6,6 +6,7 @@ that a class of embtrain defines too, are wrapped: `named` turns exceptions into
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import inspect
 import traceback
@@ -127,10 +128,13 @@ def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], ot
             return _restored, (guard, component, made, arguments[1:]), *rest
         return made, arguments, *rest
 
-    # of the user's metaclass, without a call of it: it may register classes, too
-    metaclass = next(base for base in type(component).__mro__ if base in (ABCMeta, type))
-    made: type[Any] = metaclass.__new__(type(component), component.__name__, (_Unregistered, component),
-                                        members | {"__reduce_ex__": reduce_ex})
+    # of the user's metaclass, without a call of it: it may register classes, too; of a subclass of it, because pickle
+    # finds the function that reduces a class by its metaclass
+    metaclass = type(component.__name__, (type(component),), {})
+    create = next(base for base in metaclass.__mro__ if base in (ABCMeta, type)).__new__
+    made: type[Any] = create(metaclass, component.__name__, (_Unregistered, component),
+                             members | {"__reduce_ex__": reduce_ex})
+    copyreg.pickle(metaclass, lambda item: (guard, (component,)) if item is made else item.__qualname__)
     return made
 
 

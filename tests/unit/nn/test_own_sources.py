@@ -6,6 +6,7 @@ import copy
 import io
 import math
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.plugin_checks import guarded
 from embtrain.nn import SampledLoss
 
 B, D, V = 6, 8, 30
@@ -47,6 +49,36 @@ class Reduced(Own):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.config, self.problem), {"random": self.random}
+
+
+class OfMethod(Own):
+    """Is built by a class method, and contains its class."""
+
+    name = "of_method"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.kind = type(self)
+
+    @classmethod
+    def make(cls, config: NegativesConfig, problem: ProblemSpec) -> OfMethod:
+        return cls(config, problem)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.kind.make, (self.config, self.problem), {"random": self.random, "kind": self.kind}
+
+
+class OfFunction(Own):
+    """Is built by a function, whose last argument is the class."""
+
+    name = "of_function"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make, (self.config, self.problem, type(self)), {"random": self.random}
+
+
+def _make(config: NegativesConfig, problem: ProblemSpec, kind: type[NegativeSource]) -> NegativeSource:
+    return kind(config, problem)
 
 
 class WithTensors(nn.Module, Own):
@@ -121,12 +153,12 @@ def test_a_module_with_a_source_object_of_the_user_is_saved(
         duplicate(SampledLoss(built(kind, k=7), num_classes=V))(*call)
 
 
-@pytest.mark.parametrize("kind", [Own, Reduced])
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda source: pickle.loads(pickle.dumps(source))])
+@pytest.mark.parametrize("kind", [Own, Reduced, OfMethod, OfFunction])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda source: pickle.loads(pickle.dumps(source)),
+                                       lambda source: pickle.loads(pickle.dumps(source, 0))])
 def test_a_copy_of_a_checked_source_is_checked(duplicate: Callable[[Any], Any], kind: type[NegativeSource]) -> None:
-    SampledLoss(source := built(kind), num_classes=V)
-    other = duplicate(source)
-    assert type(other) is type(source) is not kind
+    other = duplicate(source := built(guarded(kind)))
+    assert type(other) is type(source) is not kind and getattr(other, "kind", type(other)) is type(other)
     assert torch.equal(other.random.get_state(), source.random.get_state())
 
 
@@ -146,6 +178,12 @@ def test_a_module_with_a_source_of_a_file_of_the_user_is_saved(k: int, tmp_path:
             continue
         with pytest.raises(UsageError, match=r"draw returned 6 negatives, but k is 7"):
             other(*call)
+
+
+def test_a_class_that_the_user_derives_from_a_checked_one_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    derived = type("Derived", (guarded(Own),), {"__module__": __name__})
+    monkeypatch.setattr(sys.modules[__name__], "Derived", derived, raising=False)
+    assert pickle.loads(pickle.dumps([derived, guarded(Own), Own])) == [derived, guarded(Own), Own]
 
 
 def test_a_source_that_is_a_module_has_a_state_in_another_module(call: Call) -> None:
