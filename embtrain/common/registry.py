@@ -17,6 +17,7 @@ import pkgutil
 import re
 import sys
 import traceback
+import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -27,7 +28,7 @@ from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Usag
 
 EXTENDED = ("embtrain.models", "embtrain.negatives", "embtrain.losses")  # groups of entry points
 PLUGINS = "EMBTRAIN_PLUGINS"  # environment variable: Python files of the user, separated as in PATH
-PLUGIN_MODULE = "embtrain_plugin_"  # name under which they are imported, followed by number and file name
+PLUGIN_MODULE = "embtrain_plugin_"  # name under which they are imported, followed by hash of path and file name
 _log = logging.getLogger("embtrain")
 
 
@@ -55,8 +56,8 @@ def cached_classes(package: str, base: type, files: tuple[Path, ...]) -> dict[st
     for entry in importlib.metadata.entry_points(group=package):
         if entry.name not in components and (value := _load_class(entry, base)) is not None:
             components[entry.name] = value
-    for i, path in enumerate(files):
-        plugin = _plugin(path, f"{PLUGIN_MODULE}{i}_{path.stem}")
+    for path in files:
+        plugin = import_plugin(path)
         for name, value in _all_named(plugin, base):
             if value.__module__ != plugin.__name__:                    # imported there, defined elsewhere
                 continue
@@ -95,8 +96,14 @@ def plugins_of(component: type) -> set[Path]:
 
 
 @cache  # the groups of components share its classes
-def _plugin(path: Path, name: str) -> ModuleType:
-    return import_file(path, name)
+def import_plugin(path: Path) -> ModuleType:
+    """Import a file of the user."""
+    return import_file(path, plugin_module(path))
+
+
+def plugin_module(path: Path) -> str:
+    """The module name of a file of the user, by which pickles find its classes: it is equal in all processes."""
+    return f"{PLUGIN_MODULE}{zlib.crc32(os.fsencode(path)):08x}_{path.stem.replace('.', '_')}"
 
 
 def import_file(path: Path, name: str) -> ModuleType:
@@ -119,6 +126,7 @@ def import_file(path: Path, name: str) -> ModuleType:
             raise ResourceError(f"{path}: no permission to read it") from error
         kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
         where = place(error, name)
+        sys.modules.pop(name, None)
         raise (WrongClass if isinstance(error, UsageError) else DataError)(
             f"{path if where == name else where}: {kind}{getattr(error, 'msg', None) or error}; correct it there"
         ) from error

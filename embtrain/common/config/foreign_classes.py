@@ -9,6 +9,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import inspect
+import sys
 import traceback
 from abc import ABCMeta
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common import registry
+from embtrain.common.config.plugin_modules import PluginImporter
 from embtrain.common.errors import EmbtrainError, UsageError, WrongClass
 
 Hook = Callable[..., Any]
@@ -28,6 +30,7 @@ MAX_DEPTH = 50                 # levels of a state, as in a checkpoint
 _HERE = __name__.partition(".")[0]
 _OWN = "_embtrain_own_class"   # attribute of a subclass that `with_checks` has made: the user's class
 _subclasses: dict[type[Any], type[Any]] = {}
+sys.meta_path.append(PluginImporter())
 
 
 class AbstractMethod(WrongClass, TypeError):

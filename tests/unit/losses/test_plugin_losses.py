@@ -131,7 +131,7 @@ def test_a_correct_loss_has_the_values_of_the_base(write: Write) -> None:
     assert torch.equal(own(scored).per_negative, expected.per_negative)
     with torch.no_grad():
         assert torch.equal(own(scored).per_example, expected.per_example)
-    assert re.fullmatch(r"<class 'embtrain_plugin_0_own\.Own'>", str(type(own)))
+    assert re.fullmatch(r"<class 'embtrain_plugin_\w{8}_own\.Own'>", str(type(own)))
     assert losses.find("logistic") is base and losses.find("own") is type(own)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import math
+import os
 import pickle
 import sys
 from collections.abc import Callable
@@ -16,8 +17,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.errors import UsageError
+from embtrain.common import registry
+from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
+from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.plugin_checks import guarded
 from embtrain.nn import SampledLoss
@@ -178,6 +181,47 @@ def test_a_module_with_a_source_of_a_file_of_the_user_is_saved(k: int, tmp_path:
             continue
         with pytest.raises(UsageError, match=r"draw returned 6 negatives, but k is 7"):
             other(*call)
+
+
+def test_a_new_process_loads_a_module_with_a_source_of_a_file(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "of_folder.py").write_text(
+            "from embtrain.negatives.static.uniform import Uniform\nclass InFolder(Uniform):\n"
+            f"    name, folder = 'in_folder', {folder!r}\n")
+    (first := tmp_path / "first.py").write_text("")
+
+    def names(*paths: Path) -> None:
+        monkeypatch.setenv("EMBTRAIN_PLUGINS", os.pathsep.join(map(str, paths)))
+
+    def load(is_new: bool = True) -> Any:
+        """Load in this process, or in the state of a new one."""
+        if is_new:
+            for module in [module for module in sys.modules if module.startswith(registry.PLUGIN_MODULE)]:
+                monkeypatch.delitem(sys.modules, module)
+            registry.import_plugin.cache_clear()
+            registry.cached_classes.cache_clear()
+        loss = pickle.loads(data)
+        loss(*call)
+        return loss.source
+
+    names(tmp_path / "old" / "of_folder.py")
+    (loss := SampledLoss("in_folder", num_classes=V, num_sampled=5))(*call)
+    data = pickle.dumps(loss)
+    for paths in ([tmp_path / "old" / "of_folder.py"], [first, tmp_path / "old" / "of_folder.py"]):
+        names(*paths)
+        assert load().folder == "old" and type(load(is_new=False)) is negatives.find("in_folder")
+    names(tmp_path / "new" / "of_folder.py")
+    assert load(is_new=False).folder == "old" and negatives.find("in_folder").folder == "new"
+    assert load().folder == "new" and type(load(is_new=False)) is negatives.find("in_folder")
+    assert pickle.loads(pickle.dumps(negatives.find("in_folder"))) is negatives.find("in_folder")
+    names(first)
+    with pytest.raises(DataError, match=r"^EMBTRAIN_PLUGINS: lacks of_folder\.py, which defines .*; add the path"):
+        load()
+    names(tmp_path / "gone.py")
+    with pytest.raises(DataError, match=r"^EMBTRAIN_PLUGINS: .*gone\.py: does not exist"):
+        load()
 
 
 def test_a_class_that_the_user_derives_from_a_checked_one_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
