@@ -250,12 +250,16 @@ def place(error: BaseException, module: str) -> str:
 
 
 def place_in_plugin(error: BaseException) -> str | None:
-    """FILE:LINE of the innermost call in code of the user or of an entry point; None if the traceback has none."""
+    """FILE:LINE of the innermost call in the user's files, in those next to them, or in an entry point; else None."""
+    folders = {os.path.realpath(os.path.dirname(module.__file__ or "")) for name, module in list(sys.modules.items())
+               if name.startswith(PLUGIN_MODULE)}
     extensions = {entry.module.partition(".")[0] for group in EXTENDED
                   for entry in importlib.metadata.entry_points(group=group)} - {"embtrain"}
-    names = [name for frame, _ in traceback.walk_tb(error.__traceback__)
-             if (name := frame.f_globals.get("__name__", "")).startswith(PLUGIN_MODULE)
-             or name.partition(".")[0] in extensions]
+    names = []
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name, folder = frame.f_globals.get("__name__", ""), os.path.dirname(frame.f_code.co_filename)
+        if name.partition(".")[0] in extensions or name.startswith(PLUGIN_MODULE) or os.path.realpath(folder) in folders:
+            names.append(name)
     return place(error, names[-1]) if names else None
 
 

@@ -292,6 +292,21 @@ def test_an_exit_in_an_own_model_is_an_error(
     assert capsys.readouterr().err == f"embtrain: error: {line}\n"
 
 
+def test_an_error_in_a_module_next_to_a_file_of_the_user_has_its_line(
+        plug_in: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        tmp_path: Path) -> None:
+    (tmp_path / "helper_of_own.py").write_text(
+        "from embtrain.losses.logistic import Logistic\nclass Base(Logistic):\n    def example(self, scored):\n"
+        "        return [][0]\n")
+    plug_in("own.py", "import sys\nsys.path.insert(0, __file__.rpartition('/')[0])\nfrom helper_of_own import Base\n"
+                      "class Own(Base):\n    name = 'own'\n")
+    loss = losses.find("own")
+    monkeypatch.setattr(entry_point, "_command", lambda: loss.example(object.__new__(loss), None))
+    monkeypatch.setattr(sys, "argv", ["embtrain"])
+    assert entry_point.run() == DataError.code
+    assert f"{tmp_path}/helper_of_own.py:4: IndexError: list index out of range; correct" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("base", "method", "call"), [
     ("negatives.base.NegativeSource", "draw", lambda: _built("own").draw(query(), 3, TableView())),
     ("negatives.static.base.StaticSource", "masses", lambda: _built("own")),
