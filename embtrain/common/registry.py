@@ -258,7 +258,7 @@ def place_in_plugin(error: BaseException) -> str | None:
     names = []
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name, folder = frame.f_globals.get("__name__", ""), os.path.dirname(frame.f_code.co_filename)
-        if name.partition(".")[0] in extensions or name.startswith(PLUGIN_MODULE) or os.path.realpath(folder) in folders:
+        if name.partition(".")[0] in extensions or os.path.realpath(folder) in folders:
             names.append(name)
     return place(error, names[-1]) if names else None
 

@@ -24,11 +24,12 @@ from embtrain.common.config.foreign_classes import (
     is_on,
     line_of,
     named,
+    place_of,
     require_base_init,
     state_problem,
     with_checks,
 )
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import UsageError, WrongClass
 from embtrain.common.types import Batch, Query
 
 Geometry = Literal["dot", "cosine", "l1", "l2", "modulus", "projected", "order", "hyperbolic"]  # score functions
@@ -38,7 +39,9 @@ _TRAINED = "compute {} from parameters with PyTorch, and do not detach {}"
 
 
 def guarded(model: type[Any]) -> type[Any]:
-    """The class itself if it is of this package; else a subclass that checks its results."""
+    """The class itself if it is of this package; else a subclass with checks. WrongClass for a wrong declaration."""
+    if problem := _declaration_problem(model):
+        raise WrongClass(f"{place_of(model)}: {problem}")
     return with_checks(model, guarded, _CHECKS, _named)
 
 
@@ -68,17 +71,29 @@ def _checked_init(function: Hook) -> Hook:
 
 def _attribute_problem(model: Any) -> str:
     """The problem with the attributes of a model that has been built: its declarations and tables."""
-    if model.geometry not in (known := get_args(Geometry)):
-        return f"geometry = {model.geometry!r}: is not a score function; set one of {', '.join(known)}"
-    if not isinstance(model.tau, Real) or not 0 < float(model.tau) < math.inf:
-        return f"tau = {model.tau!r}: is not a number above 0; set the factor of the cosine, or 1"
-    if not isinstance(model.has_frozen_table, bool):
-        return f"has_frozen_table = {model.has_frozen_table!r}: is not a boolean; set True or False"
+    if problem := _declaration_problem(model):
+        return problem
     for name, value in vars(model).items():
-        if isinstance(value, Tensor) and value.requires_grad:
+        if name in _CHECKS and not callable(value):
+            return f"{name}: is an attribute in place of the method; rename it"
+        if isinstance(value, Tensor) and value.requires_grad and value.is_leaf:
             return f"{name}: is a tensor that no optimizer updates; assign it as nn.Parameter"
     if next(model.parameters(), None) is None:
         return "has no parameters to train; assign its tables as nn.Parameter"
+    return ""
+
+
+def _declaration_problem(model: Any) -> str:
+    """The problem with the declarations of a model, or of its class, whose properties have no value yet."""
+    for name, fits, remedy in (
+            ("geometry", get_args(Geometry).__contains__,
+             f"is not a score function; set one of {', '.join(get_args(Geometry))}"),
+            ("tau", lambda x: isinstance(x, Real) and 0 < float(x) < math.inf,
+             "is not a number above 0; set the factor of the cosine, or 1"),
+            ("has_frozen_table", lambda x: isinstance(x, bool), "is not a boolean; set True or False")):
+        value = getattr(model, name)
+        if not hasattr(type(value), "__get__") and not fits(value):
+            return f"{name} = {value!r}: {remedy}"
     return ""
 
 
@@ -173,23 +188,42 @@ def _score(model: Any, result: Any, query: Query, candidates: Tensor) -> str:
         return ""
     if not result.requires_grad:
         return f"returned scores without a gradient; {_TRAINED.format('them', 'them')}"
-    if _is_first(model, "score") and \
-            torch.autograd.grad(result.sum(), query.vectors, retain_graph=True, allow_unused=True)[0] is None:
+    if _is_first(model, "score") and not _depends_on(result, query.vectors):
         return "returned scores that do not depend on query.vector; compute them from it, and do not detach it"
     return ""
 
 
+def _depends_on(scores: Tensor, vectors: Tensor) -> bool:
+    """Whether scores have a gradient with respect to vectors; also true if it cannot be computed alone."""
+    try:
+        return torch.autograd.grad(scores.sum(), vectors, retain_graph=True, allow_unused=True)[0] is not None
+    except RuntimeError:                                     # as in a checkpoint with use_reentrant=True
+        return True
+
+
+def _gradient_problem(result: Tensor, *inputs: Tensor) -> str:
+    """The problem with a result that has no gradient, although one of its inputs has."""
+    if not torch.is_grad_enabled() or result.requires_grad or not any(x.requires_grad for x in inputs):
+        return ""
+    return f"returned numbers without a gradient; {_TRAINED.format('them', 'them')}"
+
+
 def _score_rows(_: Any, result: Any, h: Tensor, slot: Tensor, c: Tensor) -> str:
-    return floats_problem(result, (len(h), c.shape[1]), "of each query and candidate", h.device)
+    problem = floats_problem(result, (len(h), c.shape[1]), "of each query and candidate", h.device)
+    return problem or _gradient_problem(result, h, c)
 
 
 def _pairs(_: Any, result: Any, u: Tensor, v: Tensor, *config: Any) -> str:
     shape = tuple(torch.broadcast_shapes(u.shape[:-1], v.shape[:-1]))
-    return floats_problem(result, shape, "the score of each pair", u.device)
+    return floats_problem(result, shape, "the score of each pair", u.device) or _gradient_problem(result, u, v)
 
 
-def _query_vector(_: Any, result: Any, entity: Tensor, relation: Tensor, sign: Tensor) -> str:
-    return floats_problem(result, (len(entity), "D"), "one for each example", entity.device)
+def _query_vector(model: Any, result: Any, entity: Tensor, relation: Tensor, sign: Tensor) -> str:
+    if problem := floats_problem(result, (len(entity), "D"), "one for each example", entity.device):
+        return problem
+    if _is_trained(model, len(entity)) and not result.requires_grad:
+        return f"returned vectors without a gradient; {_TRAINED.format('them', 'them')}"
+    return ""
 
 
 def _penalty(model: Any, result: Any, batch: Batch) -> str:

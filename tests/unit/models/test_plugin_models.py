@@ -195,10 +195,9 @@ def test_a_wrong_result_of_another_hook_is_refused(write: Write, method: str, ar
      r"u: is a tensor that no optimizer updates; assign it as nn\.Parameter$"),
     ("nn.Parameter(torch.randn(problem.n_candidates, config.dim))", "torch.randn(problem.n_candidates, config.dim)", 10,
      r"has no parameters to train; assign its tables as nn\.Parameter$"),
-    ('name = "own"', 'name = "own"; geometry = "euclid"', 10,
-     "geometry = 'euclid': is not a score function; set one of dot, cosine, l1"),
-    ('name = "own"', 'name = "own"; tau = 0', 10, "tau = 0: is not a number above 0; set"),
-    ('name = "own"', 'name = "own"; has_frozen_table = "no"', 10, "has_frozen_table = 'no': is not a boolean; set")])
+    ("for _ in range(2))", "for _ in range(2)); self.geometry = 'euclid'", 10, "geometry = 'euclid': is not a score"),
+    ("for _ in range(2))", "for _ in range(2)); self.penalty = 0.1", 10,
+     "penalty: is an attribute in place of the method; rename it")])
 def test_a_model_that_cannot_be_built_or_called_is_one_line(write: Write, old: str, new: str, line: int, message: str
                                                             ) -> None:
     path = write(MODEL.replace(old, new))
@@ -212,6 +211,31 @@ def test_a_hook_that_is_not_a_method_is_refused(write: Write, definition: str) -
     with pytest.raises(WrongClass, match=rf"^{path}: Own: table is not a method; define it with def$") as wrong:
         models.find("own")
     assert wrong.value.code == UsageError.code
+
+
+@pytest.mark.parametrize(("declaration", "message"), [
+    ('geometry = "euclid"', "geometry = 'euclid': is not a score function; set one of dot, cosine, l1"),
+    ("tau = 'x'", "tau = 'x': is not a number above 0; set"),
+    ("has_frozen_table = 'no'", "has_frozen_table = 'no': is not a boolean; set True or False")])
+def test_a_wrong_declaration_is_refused_without_a_constructor(write: Write, declaration: str, message: str) -> None:
+    path = write("from embtrain.models.words.skipgram import SkipGram\n"
+                 f"class Own(SkipGram):\n    name = 'own'\n    {declaration}\n")
+    with pytest.raises(WrongClass, match=rf"^{path}: Own: {message}"):
+        models.find("own")
+
+
+def test_declarations_can_be_properties_and_attributes_views_of_parameters(write: Write) -> None:
+    write(_more("geometry = property(lambda self: 'cosine')\n    tau = property(lambda self: 2.0)").replace(
+        "for _ in range(2))", "for _ in range(2)); self.first = self.v[:2]"))
+    assert _made().tau == 2.0
+
+
+def test_scores_can_be_computed_in_a_checkpoint_without_a_gradient_of_their_own(write: Write) -> None:
+    write(MODEL.replace("import torch\n", "import torch\nfrom torch.utils.checkpoint import checkpoint\n", 1).replace(
+        "(query.vector.unsqueeze(1) * v).sum(-1)",
+        "checkpoint(lambda h, c: (h.unsqueeze(1) * c).sum(-1), query.vector, v, use_reentrant=True)"))
+    _used(model := _made())
+    assert model.training
 
 
 ORDER = """import torch
@@ -232,6 +256,7 @@ PAIRS = rf"return floats of shape \({B}, {K}\), the score of each pair$"
     (".sum(-1)", ".sum(-1).mean(1)", rf":8: model\.name: own: entailment_score returned .* \({B},\); {PAIRS}"),
     (".sum(-1)", ".sum()", rf":8: model\.name: own: entailment_score returned .* \(\); {PAIRS}"),
     (", config)", ")", r":8: model\.name: own: entailment_score: TypeError: .*takes 2 positional arguments but 3 were"),
+    ("u - v", "u.detach() - v.detach()", r":8: model\.name: own: entailment_score returned numbers without a gradi"),
     ("(self.problem.n_candidates, ", "(2, ", r":6: model\.name: own: start returned .*\(2, 4\); return"),
     ("    @staticmethod\n    def entailment_score(u, v, config)", "    def pair_score(self, u, v)",
      "")])
@@ -257,11 +282,13 @@ def test_a_static_score_of_pairs_is_checked_without_an_object(write: Write) -> N
         own.entailment_score(u, u, own.Config())
 
 
-def test_a_graph_model_with_a_wrong_query_vector_is_refused(write: Write) -> None:
+@pytest.mark.parametrize(("result", "message"), [
+    ("sum(0)", rf"returned .*\({B}, D\), one for"), ("detach()", "returned vectors without a gradient; compute")])
+def test_a_graph_model_with_a_wrong_query_vector_is_refused(write: Write, result: str, message: str) -> None:
     path = write("from embtrain.models.triples.distmult import DistMult\nclass Own(DistMult):\n    name = 'own'\n"
-                 "    def query_vector(self, entity, relation, sign):\n        return self.e[entity].sum(0)\n")
+                 f"    def query_vector(self, entity, relation, sign):\n        return self.e[entity].{result}\n")
     zeros = torch.zeros(B, dtype=torch.int64)
-    with pytest.raises(UsageError, match=rf"^{path}:4: model\.name: own: query_vector returned .*\({B}, D\), one for"):
+    with pytest.raises(UsageError, match=rf"^{path}:4: model\.name: own: query_vector {message}"):
         _made(context_sizes=(V, 4)).encode(TripleBatch(zeros, zeros, zeros, zeros))
 
 
