@@ -39,7 +39,7 @@ from embtrain.nn.rows import (
     without_targets,
 )
 from embtrain.nn.source import StreamCounts, context_sizes_of, fixed_counts, make_loss, samples, spec_of, spec_of_source
-from embtrain.nn.state import VectorFormat, check_fit, check_vectors, from_tensor, load, to_tensor
+from embtrain.nn.state import VectorFormat, check_fit, check_vectors, copied, from_tensor, load, to_tensor
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
@@ -270,7 +270,7 @@ class SampledLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have the state, as bytes for a spawned process, not a source, which holds pointers."""
-        return {**self.__dict__, "_step": None, "_given": None, "_pending": self.get_extra_state().numpy().tobytes()}
+        return copied(self.__dict__, self.get_extra_state())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]

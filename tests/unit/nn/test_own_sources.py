@@ -264,3 +264,35 @@ class WithNumPy(Own):
 
 def test_a_source_with_a_generator_of_numpy_is_built_again_for_new_counts() -> None:
     assert built(WithNumPy).grow_from(built(WithNumPy), torch.arange(V)) == ""
+
+
+class Limited(Own):
+    """Has an argument besides config and problem."""
+
+    name = "limited"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec, allowed: int = V):
+        super().__init__(config, problem)
+        self.allowed = allowed
+
+
+class Passing(Own):
+    """Passes on its arguments."""
+
+    name = "passing"
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+
+
+def test_a_copy_that_would_lose_arguments_of_the_source_is_refused() -> None:
+    problem = ProblemSpec(V, torch.ones(V, dtype=torch.float64, device="cpu"), V)
+    for kind in (Limited, Own, Passing):
+        module = SampledLoss(kind(NegativesConfig(source=kind.name, k=3), problem), num_classes=V)
+        for duplicate in (copy.deepcopy, pickle.dumps):
+            if kind is not Limited:
+                duplicate(module)
+                continue
+            with pytest.raises(UsageError, match=r"negatives: limited \(Limited in .*: cannot be copied or saved with "
+                                                 "its module, because its constructor has other arguments"):
+                duplicate(module)
