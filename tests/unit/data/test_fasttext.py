@@ -103,7 +103,8 @@ def test_vectors_of_a_model_compose_and_are_written_with_their_ngrams(path: Path
     vectors = vector_files.read(path)
     assert vectors.words == make_model().words and vectors.subwords is not None
     assert vectors.table.tobytes() == make_model().table().tobytes()
-    assert vectors.first(2).subwords is vectors.subwords
+    first = vectors.first(2).subwords
+    assert first is not None and first.words == vectors.words[:2] and first.table is vectors.subwords.table
     vector_files.write(path.with_name("again"), vectors, "fasttext")
     again = vector_files.read(path.with_name("again")).subwords
     assert (again.compose(UNSEEN) == make_model().subwords.compose(UNSEEN)).all()
