@@ -16,6 +16,7 @@ from __future__ import annotations
 import codecs
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,11 +50,12 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
                 front: Mapping[str, Any], card: str) -> None:
     """Write a Hugging Face folder. front: FRONT_KEYS of the card; card: its Markdown. config.json has the sizes too.
 
-    Other keys in the head of an earlier card, as the licence of the vectors, are kept. DataError if it cannot be read.
+    Other keys in the head of an earlier card, as the licence of the vectors, are kept as they are.
     """
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
-    head = yaml.safe_dump({**front, **_publisher_keys(folder)}, sort_keys=False, allow_unicode=True)
+    kept = _publisher_lines(folder)
+    head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
     with replace_files(folder, MODEL, OPTIONAL) as folder:
         write_lines(folder / VOCABULARY, vectors.words)
         if relations is not None:
@@ -65,24 +67,23 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
         if vectors.subwords is not None:
             vectors.subwords.save(folder / subword_table.FILE)
         write_json(folder / CONFIG, {**config, **sizes})
-        write_text(folder / CARD, f"---\n{plain_lines(head)}---\n\n{card}")
+        write_text(folder / CARD, f"---\n{plain_lines(head)}{kept}---\n\n{card}")
 
 
-def _publisher_keys(folder: Path) -> dict[str, Any]:
-    """Return the keys in the head of a folder's card that `write_huggingface` does not write; none without a card."""
+def _publisher_lines(folder: Path) -> str:
+    """Return the lines of the keys in the head of a folder's card that `write_huggingface` does not write."""
     cards = (folder / CARD, *folder.glob(f".*{TEMPORARY_SUFFIX}/{EARLIER}/{CARD}"))   # the latter of a killed export
     if (card := next((path for path in cards if path.is_file()), None)) is None:
-        return {}
-    try:
-        with open(card, encoding="utf-8") as file:
-            text = file.read(MAX_CARD)
-        head = yaml.safe_load(text.removeprefix("---\n").partition("\n---\n")[0]) if text.startswith("---\n") else {}
-        kept = {key: value for key, value in head.items() if key not in FRONT_KEYS}
-        yaml.safe_dump(kept)
-    except (yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
-        raise DataError(f"{card}: its head between two lines of --- should be YAML with keys; correct it, or delete "
-                        "the file") from error
-    return kept
+        return ""
+    with open(card, encoding="utf-8", errors="replace") as file:
+        text = file.read(MAX_CARD)
+    head, mark, _ = text.removeprefix("---\n").partition("\n---\n")
+    if not text.startswith("---\n") or not mark:
+        return ""
+    parts = re.split(r"^(?=[\w\"'])", head, flags=re.MULTILINE)              # each begins with a key
+    keys = [re.match(r"[\"']?(\w[\w-]*)", part) for part in parts]
+    return "".join(f"{part.rstrip()}\n" for part, key in zip(parts, keys, strict=True)
+                   if key is not None and key[1] not in FRONT_KEYS)
 
 
 def is_huggingface(folder: Path) -> bool:

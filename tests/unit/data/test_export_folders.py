@@ -229,16 +229,16 @@ def test_keys_of_the_publisher_are_kept_in_a_card(tmp_path: Path, monkeypatch: p
         assert head(state) == front | publisher
 
 
-@pytest.mark.parametrize("text", ["---\nlicense: [mit\n---\n\ncard", "---\n- mit\n---\n", "---\nno end"])
-def test_a_card_whose_head_cannot_be_read_is_not_replaced(tmp_path: Path, text: str) -> None:
-    folders.write_huggingface(tmp_path, table("a"), None, {}, {}, "card")
-    (tmp_path / "README.md").write_text(text)
-    before = contents(tmp_path)
-    with pytest.raises(DataError, match=r"README\.md: its head between two lines of --- should be YAML with keys; c"):
-        folders.write_huggingface(tmp_path, table("z"), None, {}, {}, "card")
-    assert contents(tmp_path) == before
-    (tmp_path / "README.md").write_text("a card without a head")
-    folders.write_huggingface(tmp_path, table("z"), None, {}, {}, "card")
+@pytest.mark.parametrize(("head", "kept"), [
+    ("license: mit\nlibrary_name: x\ntags:\n- a\n- b\n'widget':\n  - text: tags: 1\n# of the publisher\n"
+     "model-index: []\n",
+     "license: mit\n'widget':\n  - text: tags: 1\n# of the publisher\n"),
+    ("- mit\n", ""), ("", "")])
+def test_lines_of_other_keys_are_kept_as_they_are(tmp_path: Path, head: str, kept: str) -> None:
+    for text in (f"---\n{head}---\n\ncard", f"---\n{head}no end", f"a card\n---\n{head}---\n"):
+        (tmp_path / "README.md").write_text(text)
+        expected = kept if text.endswith("---\n\ncard") else ""
+        assert folders._publisher_lines(tmp_path) == expected
 
 
 def umask() -> int:
