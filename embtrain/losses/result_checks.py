@@ -16,10 +16,10 @@ from embtrain.common.config.foreign_classes import (
     Hook,
     Wrap,
     checked,
+    checked_init,
     floats_problem,
     metrics_problem,
     named,
-    require_base_init,
     state_problem,
     with_checks,
 )
@@ -41,15 +41,6 @@ def _named(function: Hook) -> Hook:
 
 def _checked(problem: Callable[..., str]) -> Wrap:
     return lambda function: checked(function, _named(function), _owner, problem)
-
-
-def _checked_init(function: Hook) -> Hook:
-    call = _named(function)
-
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        call(self, *args, **kwargs)
-        require_base_init(self, function, _owner)
-    return init
 
 
 def _example(_: Any, result: Any, scored: LossInput) -> str:
@@ -91,7 +82,7 @@ def _negative_weights(_: Any, result: Any, scored: LossInput) -> str:
 
 
 _CHECKS: Mapping[str, Wrap] = {
-    "__init__": _checked_init,
+    "__init__": lambda function: checked_init(function, _named(function), _owner),
     "forward": _checked(_forward),
     "example": _checked(_example),
     "negative": _checked(_negative),

@@ -7,7 +7,6 @@ Exceptions of a model stay as they are, as those of a loss do.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from numbers import Real
@@ -20,12 +19,11 @@ from embtrain.common.config.foreign_classes import (
     Hook,
     Wrap,
     checked,
+    checked_init,
     floats_problem,
     is_on,
-    line_of,
     named,
     place_of,
-    require_base_init,
     state_problem,
     with_checks,
 )
@@ -57,16 +55,9 @@ def _checked(problem: Callable[..., str]) -> Wrap:
     return lambda function: checked(function, _named(function), _owner, problem)
 
 
-def _checked_init(function: Hook) -> Hook:
-    call = _named(function)
-
-    @functools.wraps(function)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        call(self, *args, **kwargs)
-        require_base_init(self, function, _owner)
-        if problem := _attribute_problem(self):
-            raise UsageError(f"{line_of(function)}: {_owner(self)}: {problem}")
-    return init
+def _check_attributes(model: Any, where: str) -> None:
+    if problem := _attribute_problem(model):
+        raise UsageError(f"{where}: {problem}")
 
 
 def _attribute_problem(model: Any) -> str:
@@ -282,7 +273,7 @@ def _short(value: Any) -> str:
 
 
 _CHECKS: Mapping[str, Wrap] = {
-    "__init__": _checked_init,
+    "__init__": lambda function: checked_init(function, _named(function), _owner, _check_attributes),
     "encode": _checked(_encode),
     "score": _checked(_score),
     "score_rows": _checked(_score_rows),

@@ -19,11 +19,11 @@ from embtrain.common.config.foreign_classes import (
     Hook,
     Wrap,
     checked,
+    checked_init,
     is_ours,
     line_of,
     metrics_problem,
     named,
-    require_base_init,
     state_problem,
     with_checks,
 )
@@ -90,17 +90,6 @@ def _draw_arguments(query: Query, k: int, view: ModelView, **_: Any) -> tuple[Qu
     return query, k, view
 
 
-def _checked_init(function: Hook) -> Hook:
-    call = _named(function)
-
-    @functools.wraps(function)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        call(self, *args, **kwargs)
-        require_base_init(self, function, _owner)
-        refuse_misplaced_traits(f"{line_of(function)}: {_owner(self)}", self)
-    return init
-
-
 def _checked(problem: Callable[..., str]) -> Wrap:
     return lambda function: checked(function, _named(function), _owner, problem)
 
@@ -154,7 +143,8 @@ def _masses_problem(source: Any, result: Any, *arguments: Any) -> str:
 
 
 _CHECKS: Mapping[str, Wrap] = {
-    "__init__": _checked_init,
+    "__init__": lambda function: checked_init(function, _named(function), _owner,
+                                               lambda source, where: refuse_misplaced_traits(where, source)),
     "draw": _checked_draw,
     "log_prob": _checked(_log_prob_problem),
     "masses": _checked(_masses_problem),

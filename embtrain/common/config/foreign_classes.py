@@ -223,11 +223,21 @@ def checked(function: Hook, call: Hook, owner: Callable[[Any], str], problem: Ca
     return run
 
 
-def require_base_init(component: Any, function: Hook, owner: Callable[[Any], str]) -> None:
-    """Raise UsageError if an __init__ has not called that of the base class, which sets `config`."""
-    if "config" not in vars(component):
-        raise UsageError(f"{line_of(function)}: {owner(component)}: __init__ leaves out the base class; call "
-                         "super().__init__(config, problem) first")
+def checked_init(function: Hook, call: Hook, owner: Callable[[Any], str],
+                 check: Callable[[Any, str], object] = lambda component, where: None) -> Hook:
+    """The hook `call` of a constructor: it must call that of the base class, which sets `config`.
+
+    check(self, where) raises UsageError, which begins with `where`, for a component that is built wrongly.
+    """
+    @functools.wraps(function)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        call(self, *args, **kwargs)
+        where = f"{line_of(function)}: {owner(self)}"
+        if "config" not in vars(self):
+            raise UsageError(f"{where}: __init__ leaves out the base class; call super().__init__(config, problem) "
+                             "first")
+        check(self, where)
+    return init
 
 
 # -- results of hooks: each function returns a problem, or "" ---------------------------------------------------------
