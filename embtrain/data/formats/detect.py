@@ -12,7 +12,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage.encoding import UTF16_MARKS
@@ -102,7 +102,10 @@ def tokenised_mark(head: bytes) -> str | None:
 
 def subword_sign(head: bytes) -> Subwords | None:
     """Return the sign of the subwords that a text begins with; None for words."""
-    return subword_sign_in_words(decode_head(head).split())
+    text = decode_head(head)
+    if not any(sign in text for sign in get_args(Subwords)):  # an archive may have thousands of texts
+        return None
+    return subword_sign_in_words(text.split())
 
 
 def subword_sign_in_words(words: Sequence[str], counts: Sequence[float] | None = None) -> Subwords | None:
