@@ -56,6 +56,8 @@ class KeptNeighbours:
     words: int        # the most frequent ones, without those whose vectors are zeros
 
     def __str__(self) -> str:
+        if not self.neighbours or not self.words:
+            return "has no nearest neighbours to compare: it has one vector, or all are zeros"
         neighbours = counted(self.neighbours, "nearest neighbour", "nearest neighbours")
         return f"keeps {self.share:.2%} of the {neighbours} of {counted(self.words, 'word', 'words')}"
 

@@ -75,9 +75,8 @@ def export(run: Run, format: str, out: str | os.PathLike[str], dtype: str = "flo
     if format in OF_VECTORS:
         details = _details(run).first(limit) if format == "fasttext" else None
         return export_vectors(run.word_vectors.first(limit), format, out, dtype, index, details)
-    if format == "pykeen" and limit is not None:
-        raise UsageError(f"--limit: {limit}: pykeen has the triples of all entities; remove --limit, or set another "
-                         "--format")
+    if format == "pykeen":
+        _check_pykeen(run, limit)
     _check_folder(out, format)
     if format == "pykeen":
         _pykeen(run, out)
@@ -181,11 +180,18 @@ def _details(run: Run) -> ModelDetails:
         model=MODELS["cbow" if s.model.name == Cbow.name else "sg"]))
 
 
-def _pykeen(run: Run, out: Path) -> None:
-    """Write the triples for training, validation and test with the vectors of entities and relations."""
+def _check_pykeen(run: Run, limit: int | None) -> None:
+    """Raise UsageError if a run or its first names cannot be written for PyKEEN."""
     if tasks.find(run.settings) is not TriplesTask:
         raise UsageError("--format: pykeen: requires a model of triples with a vector for each relation, but "
                          f"{run.folder} is of {run.settings.model.name}; use huggingface or projector")
+    if limit is not None:
+        raise UsageError(f"--limit: {limit}: pykeen has the triples of all entities; remove --limit, or set another "
+                         "--format")
+
+
+def _pykeen(run: Run, out: Path) -> None:
+    """Write the triples for training, validation and test with the vectors of entities and relations."""
     relations = run.relation_vectors
     task = cast(TriplesTask, read_corpus(run.folder, run.settings))
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}

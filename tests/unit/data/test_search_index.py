@@ -208,3 +208,5 @@ def test_equally_near_neighbours_count(tmp_path: Path) -> None:
     assert measure(same, lambda queries, k: np.tile(np.arange(39, 39 - k, -1), (len(queries), 1))).share == 1.0
     assert measure(Vectors(["a"], np.ones((1, 3))), lambda queries, k: np.zeros((1, k), np.int64)).words == 1
     assert str(KeptNeighbours(0.5, 1, 1)) == "keeps 50.00% of the 1 nearest neighbour of 1 word"
+    for none in (KeptNeighbours(1.0, 0, 1), KeptNeighbours(1.0, 10, 0)):
+        assert str(none) == "has no nearest neighbours to compare: it has one vector, or all are zeros"

@@ -26,6 +26,7 @@ from embtrain import cli, experiment
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.vectors import folders, vectors
+from embtrain.data.vectors.open import ReadOptions
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment import Run
 from embtrain.experiment.inspect import export
@@ -376,6 +377,8 @@ def test_a_folder_of_the_first_vectors(run: Run, graph: Run, tmp_path: Path, mon
         assert cli.run() == (2 if format == "pykeen" else 0)
     assert capsys.readouterr().err == ("embtrain: error: --limit: 3: pykeen has the triples of all entities; remove "
                                        "--limit, or set another --format\n")
+    with pytest.raises(UsageError, match="pykeen: requires a model of triples"):   # with or without the limit
+        experiment.export(run.folder, "pykeen", tmp_path / "of-words", ReadOptions(limit=3))
     assert same(folders.read_huggingface(tmp_path / "huggingface"), first)
     n = len(run.word_vectors)
     _, front, body = (tmp_path / "huggingface" / "README.md").read_text().split("---\n", 2)
