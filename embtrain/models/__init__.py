@@ -4,7 +4,7 @@ base.py           Model, its declarations; names, find
 products.py, distances.py  scores, shared by models
 rounding.py       scores that tie up to rounding
 tables.py         parameter tables, in memory or in files
-result_checks.py  checks of models of other packages
+result_checks.py, query_checks.py  checks of models of other packages
 output_table.py   initial output embedding table: random, or from a file
 words/            skip-gram, CBOW and node2vec
 lm.py             LSTM language model

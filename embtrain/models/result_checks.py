@@ -21,7 +21,6 @@ from embtrain.common.config.foreign_classes import (
     checked,
     checked_init,
     floats_problem,
-    is_on,
     named,
     place_of,
     state_problem,
@@ -29,11 +28,16 @@ from embtrain.common.config.foreign_classes import (
 )
 from embtrain.common.errors import UsageError, WrongClass
 from embtrain.common.types import Batch, Query
+from embtrain.models.query_checks import (
+    TRAINED,
+    encode_problem,
+    fields_problem,
+    is_first,
+    is_trained,
+    query_ids_problem,
+)
 
 Geometry = Literal["dot", "cosine", "l1", "l2", "modulus", "projected", "order", "hyperbolic"]  # score functions
-FIRST = 3            # calls whose values are checked
-TOLERANCE = 1e-3     # of vectors that are computed twice, relative to the largest number
-_TRAINED = "compute {} from parameters with PyTorch, and do not detach {}"
 
 
 def guarded(model: type[Any]) -> type[Any]:
@@ -88,98 +92,17 @@ def _declaration_problem(model: Any) -> str:
     return ""
 
 
-def _is_first(model: Any, hook: str) -> bool:
-    """Whether this is one of the first calls of a hook, which are counted."""
-    counts = vars(model).setdefault("_calls_checked", {})
-    counts[hook] = counts.get(hook, 0) + 1
-    return bool(counts[hook] <= FIRST)
-
-
-def _is_trained(model: Any, n: int) -> bool:
-    """Whether the result for n rows needs a gradient, as in an update."""
-    return n > 0 and model.training and torch.is_grad_enabled()
-
-
-# -- queries ----------------------------------------------------------------------------------------------------------
-
-def _encode(model: Any, result: Any, batch: Batch) -> str:
-    if not isinstance(result, Query):
-        return f"returned {type(result).__name__}; return Query(vectors, context, target, slot)"
-    n, device = len(batch), batch.target.device
-    if problem := _ids_problem(result, n, device) or _query_id_problem(result, n):
-        return problem
-    rows = n if not result.by_id or result.query_id is None else _n_distinct(result.query_id)
-    meaning = "those of each query_id" if result.by_id else "one for each example"
-    if problem := floats_problem(result.vectors, (rows, "D"), meaning, device):
-        return f"{problem} (Query.vectors)"
-    if result.target is not batch.target and not torch.equal(result.target, batch.target):
-        return "returned a target that is not that of the batch; return batch.target"
-    if _is_trained(model, n) and not result.vectors.requires_grad:
-        return f"returned vectors without a gradient; {_TRAINED.format('them', 'them')}"
-    if result.query_id is None or result.by_id or not n or not _is_first(model, "encode"):
-        return ""
-    vectors = result.vectors.detach()
-    first = result.unique()[0].vectors.detach().index_select(0, result.query_id)
-    scale = float(vectors.abs().nan_to_num(0.0, 0.0, 0.0).max()) * max(TOLERANCE, 4 * torch.finfo(vectors.dtype).eps)
-    if not torch.allclose(vectors, first, rtol=0, atol=scale, equal_nan=True):
-        return "returned a query_id that rows with different vectors have; number the distinct queries, or leave it out"
-    return ""
-
-
-def _ids_problem(query: Query, n: int, device: torch.device) -> str:
-    """Types, shapes and devices of the ids of n queries."""
-    for name in ("context", "target", "slot", "query_id", "window", "window_offsets"):
-        value = getattr(query, name)
-        if value is None and name in ("query_id", "window", "window_offsets"):
-            continue
-        if not isinstance(value, Tensor):
-            return f"returned {name} of the type {type(value).__name__}; return a tensor"
-        if value.dtype != torch.int64:
-            return f"returned {name} of {value.dtype}; return int64"
-        if not is_on(value, device):
-            return f"returned {name} on {value.device}, but the batch is on {device}; make it there"
-        fits = value.shape == (n,) or (name == "context" and value.ndim == 2 and len(value) == n)
-        if not fits and name != "window_offsets":
-            either = f"({n},) or ({n}, columns)" if name == "context" else f"({n},)"
-            return f"returned {name} of shape {tuple(value.shape)}; return {either}, one row for each example"
-    if query.window is not None and not (query.window.diff() >= 0).all():
-        return "returned a window that is not ascending; return the windows of the batch"
-    return "" if query.window_offsets is None or _are_offsets(query.window_offsets, query.window) else \
-        "returned window_offsets that are not the first row of each window, then the number of rows; omit them"
-
-
-def _are_offsets(offsets: Tensor, window: Tensor | None) -> bool:
-    if window is None or offsets.ndim != 1 or not len(offsets) or int(offsets[0]) or (offsets.diff() < 0).any():
-        return False
-    windows = torch.arange(len(offsets) - 1, dtype=torch.int64, device=offsets.device)
-    return torch.equal(windows.repeat_interleave(offsets.diff()), window)
-
-
-def _query_id_problem(query: Query, n: int) -> str:
-    """Range of query_id: others would mix up the scores of rows."""
-    if (ids := query.query_id) is None:
-        return "returned vectors by id without query_id; return it, or a vector for each example" if query.by_id else ""
-    if n and (int(ids.min()) < 0 or int(ids.max()) >= n or not torch.bincount(ids).all()):
-        return (f"returned a query_id from {int(ids.min())} to {int(ids.max())}; return 0..Q-1 for Q distinct queries, "
-                "as rank_keys(ids) of embtrain.models.base")
-    return ""
-
-
-def _n_distinct(query_id: Tensor) -> int:
-    return int(query_id.max()) + 1 if len(query_id) else 0
-
-
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 def _score(model: Any, result: Any, query: Query, candidates: Tensor) -> str:
     device, shape = query.target.device, (len(query), candidates.shape[1])
     if problem := floats_problem(result, shape, "of each query and candidate", device):
         return problem
-    if not query.vectors.requires_grad or not _is_trained(model, result.numel()):
+    if not query.vectors.requires_grad or not is_trained(model, result.numel()):
         return ""
     if not result.requires_grad:
-        return f"returned scores without a gradient; {_TRAINED.format('them', 'them')}"
-    if _is_first(model, "score") and not _depends_on(result, query.vectors):
+        return f"returned scores without a gradient; {TRAINED.format('them', 'them')}"
+    if is_first(model, "score") and not _depends_on(result, query.vectors):
         return "returned scores that do not depend on query.vector; compute them from it, and do not detach it"
     return ""
 
@@ -196,7 +119,7 @@ def _gradient_problem(result: Tensor, *inputs: Tensor) -> str:
     """The problem with a result that has no gradient, although one of its inputs has."""
     if not torch.is_grad_enabled() or result.requires_grad or not any(x.requires_grad for x in inputs):
         return ""
-    return f"returned numbers without a gradient; {_TRAINED.format('them', 'them')}"
+    return f"returned numbers without a gradient; {TRAINED.format('them', 'them')}"
 
 
 def _score_rows(_: Any, result: Any, h: Tensor, slot: Tensor, c: Tensor) -> str:
@@ -212,8 +135,8 @@ def _pairs(_: Any, result: Any, u: Tensor, v: Tensor, *config: Any) -> str:
 def _query_vector(model: Any, result: Any, entity: Tensor, relation: Tensor, sign: Tensor) -> str:
     if problem := floats_problem(result, (len(entity), "D"), "one for each example", entity.device):
         return problem
-    if _is_trained(model, len(entity)) and not result.requires_grad:
-        return f"returned vectors without a gradient; {_TRAINED.format('them', 'them')}"
+    if is_trained(model, len(entity)) and not result.requires_grad:
+        return f"returned vectors without a gradient; {TRAINED.format('them', 'them')}"
     return ""
 
 
@@ -222,8 +145,8 @@ def _penalty(model: Any, result: Any, batch: Batch) -> str:
         return ""
     if problem := floats_problem(result, (len(batch),), "one for each example, or None", batch.target.device):
         return problem
-    if _is_trained(model, len(batch)) and not result.requires_grad:
-        return f"returned a penalty without a gradient; {_TRAINED.format('it', 'it')}"
+    if is_trained(model, len(batch)) and not result.requires_grad:
+        return f"returned a penalty without a gradient; {TRAINED.format('it', 'it')}"
     return ""
 
 
@@ -274,7 +197,9 @@ def _short(value: Any) -> str:
 
 _CHECKS: Mapping[str, Wrap] = {
     "__init__": lambda function: checked_init(function, _named(function), _owner, _check_attributes),
-    "encode": _checked(_encode),
+    "encode": _checked(encode_problem),
+    "query_fields": _checked(fields_problem),
+    "query_ids": _checked(query_ids_problem),
     "score": _checked(_score),
     "score_rows": _checked(_score_rows),
     "pair_score": _checked(_pairs),

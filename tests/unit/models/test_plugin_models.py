@@ -292,6 +292,39 @@ def test_a_graph_model_with_a_wrong_query_vector_is_refused(write: Write, result
         _made(context_sizes=(V, 4)).encode(TripleBatch(zeros, zeros, zeros, zeros))
 
 
+@pytest.mark.parametrize(("result", "message"), [
+    ("context[:, 0].float()", r"returned query_id of torch\.float32; return int64$"),
+    ("context", rf"returned query_id of shape \({B}, 2\); return \({B},\), one row for each example$"),
+    ("context[:, 0] + 9", r"returned a query_id from 9 to 9; return 0\.\.Q-1 for Q distinct queries"), ("None", "")])
+def test_a_graph_model_with_wrong_query_ids_is_refused(write: Write, result: str, message: str) -> None:
+    path = write("from embtrain.models.triples.distmult import DistMult\nclass Own(DistMult):\n    name = 'own'\n"
+                 f"    def query_ids(self, context):\n        return {result}\n")
+    zeros = torch.zeros(B, dtype=torch.int64)
+    model, batch = _made(context_sizes=(V, 4)), TripleBatch(zeros, zeros, zeros, zeros)
+    if not message:
+        assert model.encode(batch).query_id is None
+        return
+    with pytest.raises(UsageError, match=rf"^{path}:4: model\.name: own: query_ids {message}"):
+        model.encode(batch)
+
+
+@pytest.mark.parametrize(("result", "message"), [
+    ("batch.concept", r"returned no tuple of three or four tensors; return \(context, target, slot, query_id\)$"),
+    ("batch.concept, batch.target[:2], batch.slot", rf"returned target of shape \(2,\); return \({B},\)"),
+    ("batch.concept, batch.target + 1, batch.slot", "returned a target that is not that of the batch"),
+    ("batch.concept, batch.target, batch.slot, batch.slot - 1", "returned a query_id from -1 to -1; return"),
+    ("batch.concept, batch.target, batch.slot", "")])
+def test_a_hierarchy_with_wrong_fields_of_queries_is_refused(write: Write, result: str, message: str) -> None:
+    path = write(f"{ORDER}    def query_fields(self, batch):\n        return {result}\n")
+    zeros = torch.zeros(B, dtype=torch.int64)
+    model, batch = _made(context_sizes=(V, 2)), PairBatch(zeros, zeros, zeros)
+    if not message:
+        assert model.encode(batch).query_id is None
+        return
+    with pytest.raises(UsageError, match=rf"^{path}:11: model\.name: own: query_fields {message}"):
+        model.encode(batch)
+
+
 def test_a_correct_model_has_no_error(write: Write) -> None:
     write(MODEL)
     model = _made()
