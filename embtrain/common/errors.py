@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import signal
+import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,6 +120,22 @@ def did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
     known = list(known)
     near = [other for other in known if other.lower() == name.lower()] or difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {before + near[0]!r}?)" if near else ""
+
+
+def place(error: BaseException, module: str) -> str:
+    """FILE:LINE of an error: that of a syntax error, else of the innermost call in the module's package."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    top = module.partition(".")[0]
+    lines = [f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)
+             if frame.f_globals.get("__name__", "").partition(".")[0] == top]
+    if lines:
+        return lines[-1]
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    return module if spec is None or spec.origin is None else spec.origin
 
 
 def os_reason(error: OSError) -> str:

@@ -22,13 +22,14 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
-from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, WrongClass, did_you_mean
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, WrongClass, did_you_mean, place
 
 EXTENDED = ("embtrain.models", "embtrain.negatives", "embtrain.losses")  # groups of entry points
 PLUGINS = "EMBTRAIN_PLUGINS"  # environment variable: Python files of the user, separated as in PATH
 PLUGIN_MODULE = "embtrain_plugin_"  # name under which they are imported, followed by hash of path and file name
+guards: dict[str, Callable[[type[Any]], type[Any]]] = {}  # by group: adds checks to a class, or refuses it
 _log = logging.getLogger("embtrain")
 
 
@@ -218,14 +219,26 @@ def _load_class(entry: importlib.metadata.EntryPoint, base: type) -> type[Any] |
     """
     try:
         value = entry.load()
-        if isinstance(value, type) and issubclass(value, base):
-            return value
-        problem = f"{entry.value}: is not a subclass of {base.__name__}"
     except Exception as error:  # noqa: BLE001  a module may raise anything while it is imported
         kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
         problem = f"{place(error, entry.module)}: {kind}{getattr(error, 'msg', None) or error}"
+    else:
+        if not (problem := _refusal(entry, value, base)):
+            return cast(type[Any], value)
     _skip(entry.group, entry.name, problem)
     return None
+
+
+def _refusal(entry: importlib.metadata.EntryPoint, value: Any, base: type) -> str:
+    """What is wrong with the class of an entry point, or ""."""
+    if not isinstance(value, type) or not issubclass(value, base):
+        return f"{entry.value}: is not a subclass of {base.__name__}"
+    try:
+        if entry.group in guards:
+            guards[entry.group](_with_defaults(value, base))
+    except (UsageError, WrongClass) as error:
+        return str(error)
+    return ""
 
 
 def _skip(package: str, name: str, problem: str) -> None:
@@ -233,32 +246,17 @@ def _skip(package: str, name: str, problem: str) -> None:
     _log.warning("%s: %s: cannot be loaded: %s", package, name, problem)
 
 
-def place(error: BaseException, module: str) -> str:
-    """FILE:LINE of an error: that of a syntax error, else of the innermost call in the module's package."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    top = module.partition(".")[0]
-    lines = [f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)
-             if frame.f_globals.get("__name__", "").partition(".")[0] == top]
-    if lines:
-        return lines[-1]
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
-    return module if spec is None or spec.origin is None else spec.origin
-
-
 def place_in_plugin(error: BaseException) -> str | None:
     """FILE:LINE of the innermost call in the user's files, in those next to them, or in an entry point; else None."""
-    folders = {os.path.realpath(os.path.dirname(module.__file__ or "")) for name, module in list(sys.modules.items())
-               if name.startswith(PLUGIN_MODULE)}
+    folders = {os.path.realpath(os.path.dirname(module.__file__)) for name, module in list(sys.modules.items())
+               if name.startswith(PLUGIN_MODULE) and module.__file__}
     extensions = {entry.module.partition(".")[0] for group in EXTENDED
                   for entry in importlib.metadata.entry_points(group=group)} - {"embtrain"}
     names = []
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name, folder = frame.f_globals.get("__name__", ""), os.path.dirname(frame.f_code.co_filename)
-        if name.partition(".")[0] in extensions or os.path.realpath(folder) in folders:
+        known = folder and os.path.realpath(folder) in folders    # generated code has none, as that of a dataclass
+        if known or name.partition(".")[0] in extensions:
             names.append(name)
     return place(error, names[-1]) if names else None
 
@@ -281,8 +279,11 @@ def find(package: str, base: type, name: str, key: str, hint: Callable[[str], st
             own = f"; for one of your own set {PLUGINS} to its file"
         raise UsageError(f"{key}: there is no {name!r}{near}; there are: {', '.join(known)}{own}")
     component = known[name]
-    if package not in EXTENDED or component.__module__.partition(".")[0] == "embtrain":
-        return component
+    is_own = package in EXTENDED and component.__module__.partition(".")[0] != "embtrain"
+    return _with_defaults(component, base) if is_own else component
+
+
+def _with_defaults(component: type[Any], base: type) -> type[Any]:
     from embtrain.common.traits import require_defaults  # imported late: `--help` needs no pydantic
     return require_defaults(component, base)
 

@@ -12,23 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embtrain.common.config.foreign_classes import (
-    Hook,
-    Wrap,
-    checked,
-    checked_init,
-    floats_problem,
-    metrics_problem,
-    named,
-    state_problem,
-    with_checks,
-)
+from embtrain.common import registry
+from embtrain.common.config.foreign_classes import Hook, Wrap, checked, checked_init, named, with_checks
+from embtrain.common.config.hook_results import floats_problem, metrics_problem, state_problem
 from embtrain.common.types import LossInput, LossOutput, Query
 
 
 def guarded(loss: type[Any]) -> type[Any]:
     """The class itself if it is of this package; else a subclass that checks its results."""
     return with_checks(loss, guarded, _CHECKS, _named)
+
+
+registry.guards["embtrain.losses"] = guarded
 
 
 def _owner(loss: Any) -> str:

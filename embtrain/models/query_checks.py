@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embtrain.common.config.foreign_classes import floats_problem, is_on
+from embtrain.common.config.hook_results import floats_problem, is_on
 from embtrain.common.types import Batch, Query
 
 FIRST = 3            # calls whose values are checked

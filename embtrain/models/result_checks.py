@@ -15,17 +15,19 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from embtrain.common import registry
 from embtrain.common.config.foreign_classes import (
     Hook,
     Wrap,
     checked,
     checked_init,
-    floats_problem,
+    is_hook,
+    is_ours,
     named,
     place_of,
-    state_problem,
     with_checks,
 )
+from embtrain.common.config.hook_results import floats_problem, state_problem
 from embtrain.common.errors import UsageError, WrongClass
 from embtrain.common.types import Batch, Query
 from embtrain.models.query_checks import (
@@ -42,9 +44,12 @@ Geometry = Literal["dot", "cosine", "l1", "l2", "modulus", "projected", "order",
 
 def guarded(model: type[Any]) -> type[Any]:
     """The class itself if it is of this package; else a subclass with checks. WrongClass for a wrong declaration."""
-    if problem := _declaration_problem(model):
+    if is_ours(model.__init__) and (problem := _declaration_problem(model)):  # else the constructor may set them
         raise WrongClass(f"{place_of(model)}: {problem}")
     return with_checks(model, guarded, _CHECKS, _named)
+
+
+registry.guards["embtrain.models"] = guarded
 
 
 def _owner(model: Any) -> str:
@@ -69,7 +74,7 @@ def _attribute_problem(model: Any) -> str:
     if problem := _declaration_problem(model):
         return problem
     for name, value in vars(model).items():
-        if name in _CHECKS and not callable(value):
+        if name in _CHECKS and not callable(value) and is_hook(type(model), name, _CHECKS):
             return f"{name}: is an attribute in place of the method; rename it"
         if isinstance(value, Tensor) and value.requires_grad and value.is_leaf:
             return f"{name}: is a tensor that no optimizer updates; assign it as nn.Parameter"
@@ -135,7 +140,8 @@ def _pairs(_: Any, result: Any, u: Tensor, v: Tensor, *config: Any) -> str:
 def _query_vector(model: Any, result: Any, entity: Tensor, relation: Tensor, sign: Tensor) -> str:
     if problem := floats_problem(result, (len(entity), "D"), "one for each example", entity.device):
         return problem
-    if is_trained(model, len(entity)) and not result.requires_grad:
+    # an `encode` of the user may map them, and has a check of its own
+    if is_ours(type(model).encode) and is_trained(model, len(entity)) and not result.requires_grad:
         return f"returned vectors without a gradient; {TRAINED.format('them', 'them')}"
     return ""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
+from embtrain.common import registry
 from embtrain.common.config.foreign_classes import (
     Hook,
     Wrap,
@@ -22,11 +22,10 @@ from embtrain.common.config.foreign_classes import (
     checked_init,
     is_ours,
     line_of,
-    metrics_problem,
     named,
-    state_problem,
     with_checks,
 )
+from embtrain.common.config.hook_results import metrics_problem, state_problem
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
 from embtrain.common.traits import refuse_misplaced_traits
@@ -35,12 +34,15 @@ from embtrain.negatives.draw_checks import broadcasts, id_problem, layout_proble
 
 FIRST = 3             # draws whose values are checked
 CELLS = 4_000_000     # probabilities that the check may compute; larger tables are not summed
-TOLERANCE = 1e-3      # of the sum of q, which float32 gives to about 1e-5
+TOLERANCE = 1e-3      # of the sum of q, which float32 gives to about 1e-5; half precision has 4 times its epsilon
 
 
 def guarded(source: type[Any]) -> type[Any]:
     """The class itself if it is of this package; else a subclass that checks what it draws and names its errors."""
     return with_checks(source, guarded, _CHECKS, _named)
+
+
+registry.guards["embtrain.negatives"] = guarded
 
 
 def guard_object(source: Any) -> None:
@@ -113,16 +115,22 @@ def _state_problem(source: Any, result: Any) -> str:
         return f"returned {type(result).__name__}; return a dict, {remedy}"
     base: Any = next(base for base in type(source).__mro__ if is_ours(base) and "state_dict" in vars(base))
     missing = sorted(base.state_dict(source).keys() - result.keys())
-    if missing and not _can_load(source, result):
-        return f"lacks {', '.join(map(repr, missing))}, which load_state_dict reads; return {remedy}"
+    if missing and "_loads_own_state" not in vars(source):
+        if not _can_load(source, result):
+            return f"lacks {', '.join(map(repr, missing))}, which load_state_dict reads; return {remedy}"
+        source._loads_own_state = True
     return state_problem(result)
 
 
 def _can_load(source: Any, state: Mapping[str, Any]) -> bool:
-    """Whether a copy of the source can load a state without the keys of its base class."""
+    """Whether a copy of the source can load a state without the keys of its base class; true if it has no copy."""
     try:
-        copy.deepcopy(source).load_state_dict(copy.deepcopy(state))
-    except Exception:  # noqa: BLE001  of the user's code
+        other, state = copy.deepcopy(source), copy.deepcopy(state)
+    except Exception:  # noqa: BLE001  of the user's code, which may have a lock or an iterator
+        return True
+    try:
+        other.load_state_dict(state)
+    except Exception:  # noqa: BLE001
         return False
     return True
 
@@ -137,6 +145,9 @@ def _masses_problem(source: Any, result: Any, *arguments: Any) -> str:
         return f"returned {type(result).__name__}; {expected}"
     if result.shape != shape or result.dtype == torch.bool or result.is_complex():
         return f"returned {result.dtype} of shape {tuple(result.shape)}; {expected}"
+    if result.layout != torch.strided or result.is_meta or result.is_quantized or result.requires_grad:
+        kind = "trained" if result.requires_grad else "sparse, quantized or meta"
+        return f"returned a {kind} tensor; return a dense one that is not trained, as masses.detach()"
     if not ((result >= 0) & (result < torch.inf)).all() or not result.sum() > 0:
         return "returned weights that are negative, not finite or all 0; return weights of 0 or more, some above 0"
     return ""
@@ -186,13 +197,13 @@ def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callab
         if not fits.all():
             refuse(f"returned {name} that is not finite; return the log-probability of the draw")
     rows = min(len(query), CELLS // source.problem.n_candidates, 16)
-    if source.traits.density != "exact" or rows == 0 or is_ours(inspect.unwrap(type(source).log_prob)):
+    if source.traits.density != "exact" or rows == 0 or is_ours(type(source).log_prob):
         return
     part = query.rows(slice(0, rows))
     everyone = torch.arange(source.problem.n_candidates, device=query.target.device).unsqueeze(0)
     log_q = source.log_prob(part, everyone)
     total = log_q.double().exp().sum(-1)
-    if not ((total - 1).abs() < TOLERANCE).all():
+    if not ((total - 1).abs() < max(TOLERANCE, 4 * torch.finfo(log_q.dtype).eps)).all():
         worst = float(total.flatten()[(total - 1).abs().argmax()])
         refuse(f"uses a q whose sum over all candidates is {worst:.4g} according to log_prob; normalize it to 1, or "
                "set another density in traits than exact")

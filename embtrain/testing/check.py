@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
 
-from embtrain.common.errors import DataError, EmbtrainError
-from embtrain.common.registry import place
+from embtrain.common.errors import DataError, EmbtrainError, place
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing import density_rules, draw_rules, state_rules
 from embtrain.testing.case import ContractError, SourceCase

@@ -6,7 +6,7 @@ tree.py     validates merged layers against a pydantic class, and writes them as
 described.py  settings as YAML with the description of each key
 arguments.py  checks of numbers passed to functions of Python
 setting_keys.py  keys of settings in messages, also of a source inside another
-foreign_classes.py  wraps classes of other packages, whose results and errors are checked
+foreign_classes.py, hook_results.py  wrap classes of other packages, whose results and errors are checked
 plugin_modules.py  imports files of the user by module name, for pickles of their classes
 renamed_keys.py  the old names of renamed keys and values, for errors
 """

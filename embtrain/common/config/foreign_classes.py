@@ -9,27 +9,27 @@ from __future__ import annotations
 import copyreg
 import functools
 import inspect
+import os
 import sys
 import traceback
 from abc import ABCMeta
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from types import CodeType, FunctionType
+from typing import Any, cast
 
 import torch
-from torch import Tensor
 
-from embtrain.common import registry
 from embtrain.common.config.plugin_modules import PluginImporter
-from embtrain.common.errors import EmbtrainError, UsageError, WrongClass
+from embtrain.common.errors import EmbtrainError, UsageError, WrongClass, place
 
 Hook = Callable[..., Any]
 Wrap = Callable[[Hook], Hook]
 Guard = Callable[[type[Any]], type[Any]]
 
-MAX_DEPTH = 50                 # levels of a state, as in a checkpoint
 _HERE = __name__.partition(".")[0]
 _OWN = "_embtrain_own_class"   # attribute of a subclass that `with_checks` has made: the user's class
 _subclasses: dict[type[Any], type[Any]] = {}
+_guards: dict[type[Any], Guard] = {}       # of the subclasses
 sys.meta_path.append(PluginImporter())
 
 
@@ -39,6 +39,9 @@ class AbstractMethod(WrongClass, TypeError):
     def __init__(self, owner: object, method: str):
         component = unchecked(owner if isinstance(owner, type) else type(owner))
         super().__init__(f"{place_of(component)}: does not implement {method}; define it there")
+
+    def __reduce__(self) -> tuple[type[WrongClass], tuple[Any, ...]]:
+        return WrongClass, self.args                               # another process prints the line
 
 
 class _Unregistered:
@@ -51,18 +54,37 @@ class _Unregistered:
 
 def is_ours(item: Any) -> bool:
     """Whether a class or function is of this package."""
-    return item.__module__.partition(".")[0] == _HERE
+    return _package(item) == _HERE
 
 
-def _is_of_user(function: Any) -> bool:
-    """Whether a function is of another package than this one and PyTorch: a source may be an nn.Module too."""
-    return not is_ours(function) and function.__module__.partition(".")[0] != torch.__name__
+def _package(item: Any) -> str:
+    """The top-level package of a class or function; "" if its module is unknown."""
+    return (item.__module__ or "").partition(".")[0]
+
+
+def _is_of_user(item: Any) -> bool:
+    """Whether a class or function is of another package than this one and PyTorch: a source may be an nn.Module too."""
+    return item is not object and _package(item) not in (_HERE, torch.__name__)
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """The code of the innermost function of the user that is called; None if it has none, as one written in C."""
+    code, seen = None, set[int]()
+    while function is not None and id(function) not in seen:       # a wrong __wrapped__ may be a cycle
+        seen.add(id(function))
+        found = getattr(function, "__code__", None)
+        code = found if isinstance(found, CodeType) and found.co_filename != __file__ else code
+        function = getattr(function, "__wrapped__", None)
+    return code
 
 
 def line_of(function: Any) -> str:
-    """FILE:LINE of a function."""
-    code = inspect.unwrap(function).__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"
+    """FILE:LINE of a function; FILE: NAME for one that was not read from a file, as a constructor of a dataclass."""
+    code = _code_of(function)
+    if code is not None and os.path.isabs(code.co_filename):
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    module = sys.modules.get(function.__module__ or "")
+    return f"{getattr(module, '__file__', function.__module__)}: {function.__qualname__}"
 
 
 def described(component: Any) -> str:
@@ -98,6 +120,9 @@ def with_checks(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], 
     if is_ours(component) or component in _subclasses.values():
         return component
     if component not in _subclasses:
+        if inspect.isabstract(component):
+            raise WrongClass(f"{place_of(component)}: does not implement {min(component.__abstractmethods__)}; define "
+                             "it there")
         _subclasses[component] = _subclass(component, guard, checks, other)
     return _subclasses[component]
 
@@ -106,39 +131,53 @@ def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], ot
     members: dict[str, Any] = {"__doc__": component.__doc__, "__module__": component.__module__,
                                "__qualname__": component.__qualname__, _OWN: component}
     for name in dir(component):
-        member = inspect.getattr_static(component, name)
-        function = member.__func__ if isinstance(member, staticmethod) else member
+        owner = next((base for base in component.__mro__ if name in vars(base)), None)    # None: of the metaclass
+        if owner is None or not _is_of_user(owner) or _OWN in vars(owner) or not is_hook(component, name, checks):
+            continue
+        member = vars(owner)[name]
         if name in checks and not callable(getattr(component, name)):
             raise WrongClass(f"{place_of(component)}: {name} is not a method; define it with def")
-        if not inspect.isfunction(function) or not _is_of_user(function):
-            continue
-        if name not in checks and not _is_hook(component, name):
-            continue
-        wrap = checks.get(name, other)
-        if function is member:
-            members[name] = wrap(function)
-        elif _is_static(component, name):
-            members[name] = _wrapped_static(component, function, wrap)
+        if name in checks and isinstance(member, FunctionType) and _is_static(component, name):
+            raise WrongClass(f"{line_of(member)}: {component.__qualname__}.{name} is called without an object; add "
+                             "@staticmethod")
+        if _is_of_user(member) if isinstance(member, FunctionType) else name in checks:
+            members[name] = _wrapped(component, name, member, checks.get(name, other))
 
     def reduce_ex(self: Any, protocol: Any) -> Any:
         reduced: Any = component.__reduce_ex__(self, protocol)  # type: ignore[call-arg]
         if isinstance(reduced, str):
             return reduced
         made, arguments, *rest = reduced
+        own = unchecked(type(self))                                # or a class that the user derives from this one
         if made is type(self):
-            return _restored, (guard, component, _call, arguments), *rest
+            return _restored, (guard, own, _call, arguments), *rest
         if arguments and arguments[0] is type(self):
-            return _restored, (guard, component, made, arguments[1:]), *rest
+            return _restored, (guard, own, made, arguments[1:]), *rest
         return made, arguments, *rest
 
-    # of the user's metaclass, without a call of it: it may register classes, too; of a subclass of it, because pickle
-    # finds the function that reduces a class by its metaclass
-    metaclass = type(component.__name__, (type(component),), {})
+    # without a call of the user's metaclass: it may register classes, too
+    metaclass = _metaclass(cast(Any, type(component)))
     create = next(base for base in metaclass.__mro__ if base in (ABCMeta, type)).__new__
-    made: type[Any] = create(metaclass, component.__name__, (_Unregistered, component),
-                             members | {"__reduce_ex__": reduce_ex})
-    copyreg.pickle(metaclass, lambda item: (guard, (component,)) if item is made else item.__qualname__)
+    bases = (component,) if issubclass(component, _Unregistered) else (_Unregistered, component)
+    made: type[Any] = create(metaclass, component.__name__, bases, members | {"__reduce_ex__": reduce_ex})
+    _guards[made] = guard
     return made
+
+
+@functools.cache
+def _metaclass(own: Any) -> Any:
+    """A metaclass for subclasses with checks of classes whose metaclass is `own`; by it pickle finds `_reduced`.
+
+    It is one for all of them, and derives from ABCMeta, so that a class can derive from several, and from an ABC.
+    """
+    made: Any = type(own.__name__, (ABCMeta if own is type else own,), {})
+    copyreg.pickle(made, _reduced)
+    return made
+
+
+def _reduced(component: type[Any]) -> str | tuple[Any, ...]:
+    """What a pickle contains of a class: the user's class and the function that adds the checks."""
+    return (_guards[component], (unchecked(component),)) if component in _guards else component.__qualname__
 
 
 def _restored(guard: Guard, component: type[Any], made: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -150,9 +189,13 @@ def _call(component: type[Any], *arguments: Any) -> Any:
     return component(*arguments)
 
 
-def _is_hook(component: type[Any], name: str) -> bool:
-    """Whether a class of this package, from which the component derives, has the method."""
-    return any(name in vars(base) and is_ours(base) for base in component.__mro__) or name == "__init__"
+def is_hook(component: type[Any], name: str, checks: Collection[str]) -> bool:
+    """Whether a class of this package, from which the component derives, has the method.
+
+    One of PyTorch suffices for a method with a check, as that of the state of a module.
+    """
+    bases = [base for base in component.__mro__ if name in vars(base) and not _is_of_user(base)]
+    return name == "__init__" or any(is_ours(base) or (name in checks and base is not object) for base in bases)
 
 
 def _is_static(component: type[Any], name: str) -> bool:
@@ -160,14 +203,23 @@ def _is_static(component: type[Any], name: str) -> bool:
     return any(isinstance(vars(base).get(name), staticmethod) and is_ours(base) for base in component.__mro__)
 
 
-def _wrapped_static(component: type[Any], function: Hook, wrap: Wrap) -> staticmethod[..., Any]:
-    """The static method with a check, which has the class in place of an object."""
-    @functools.wraps(function)
-    def method(_: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-    checked_method = wrap(method)
+def _wrapped(component: type[Any], name: str, member: Any, wrap: Wrap) -> Any:
+    """A hook of the user with a check: a function, or anything else that can be called as a method."""
+    if isinstance(member, FunctionType):
+        return wrap(member)
 
-    @functools.wraps(function)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = member.__get__(self, component) if hasattr(type(member), "__get__") else member
+        return bound(*args, **kwargs)
+    method.__module__, method.__name__, method.__qualname__ = (
+        component.__module__, name, f"{component.__qualname__}.{name}")
+    inner = getattr(member, "__wrapped__", getattr(member, "func", None))       # of a decorator, of a partialmethod
+    method.__wrapped__ = type(member).__call__ if inner is None and callable(member) else inner  # type: ignore[attr-defined]
+    checked_method = wrap(method)
+    if not _is_static(component, name):
+        return checked_method
+
+    @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         return checked_method(component, *args, **kwargs)
     return staticmethod(call)
@@ -186,20 +238,22 @@ def named(function: Hook, owner: Callable[[Any], str], keeps_errors: bool = Fals
         except (EmbtrainError, MemoryError, torch.OutOfMemoryError):
             raise
         except (Exception, SystemExit) as error:
-            is_inside = _is_inside(error, function)
-            is_kept = keeps_errors and is_inside and isinstance(error, Exception)
+            module = _module_inside(error, function)
+            is_kept = keeps_errors and module is not None and isinstance(error, Exception)
             if is_kept or "can't allocate memory" in str(error):
                 raise
-            where = registry.place(error, function.__module__) if is_inside else line_of(function)
+            where = (place(error, module) if module else "") or line_of(function)
             raise UsageError(f"{where}: {owner(self)}: {function.__name__}: {type(error).__name__}: {error}; correct "
                              "it there") from error
     return call
 
 
-def _is_inside(error: BaseException, function: Hook) -> bool:
-    """Whether the error arose after the call had begun; a wrong number of arguments ends before."""
-    code = inspect.unwrap(function).__code__
-    return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
+def _module_inside(error: BaseException, function: Hook) -> str | None:
+    """The module of the function, if the error arose after the call had begun; a wrong number of arguments ends before.
+    """
+    code = _code_of(function)
+    return next((frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
+                 if frame.f_code is code), None)
 
 
 def checked(function: Hook, call: Hook, owner: Callable[[Any], str], problem: Callable[..., str]) -> Hook:
@@ -233,61 +287,8 @@ def checked_init(function: Hook, call: Hook, owner: Callable[[Any], str],
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         call(self, *args, **kwargs)
         where = f"{line_of(function)}: {owner(self)}"
-        if "config" not in vars(self):
+        if not hasattr(self, "config"):
             raise UsageError(f"{where}: __init__ leaves out the base class; call super().__init__(config, problem) "
                              "first")
         check(self, where)
     return init
-
-
-# -- results of hooks: each function returns a problem, or "" ---------------------------------------------------------
-
-def floats_problem(result: Any, shape: tuple[int | str, ...], meaning: str, device: torch.device) -> str:
-    """The problem with floats of a shape on a device. A size with a name, as in (5, 'D'), may be any."""
-    sizes = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
-    expected = f"return floats of shape ({sizes}), {meaning}"
-    if not isinstance(result, Tensor):
-        return f"returned {type(result).__name__}; {expected}"
-    fits = len(shape) == result.ndim and all(isinstance(size, str) or size == n
-                                             for size, n in zip(shape, result.shape, strict=True))
-    if not fits or not result.is_floating_point():
-        return f"returned {result.dtype} of shape {tuple(result.shape)}; {expected}"
-    if not is_on(result, device):
-        return f"returned a tensor on {result.device}; {expected}, on {device}"
-    return ""
-
-
-def is_on(value: Tensor, device: torch.device) -> bool:
-    """Whether a tensor is on a device, of whose kind any fits if it has no number."""
-    return value.device.type == device.type and device.index in (None, value.device.index)
-
-
-def metrics_problem(_: Any, result: Any, *__: Any, **___: Any) -> str:
-    """The problem with metrics for the log, a dict of names and numbers."""
-    if not isinstance(result, dict):
-        return f"returned {type(result).__name__}; return a dict of names and numbers, {{}} for none"
-    for name, value in result.items():
-        if not isinstance(name, str) or not isinstance(value, int | float):
-            return f"returned {type(value).__name__} for {name!r}; return a number for each name, as float(value)"
-    return ""
-
-
-def state_problem(value: Any, where: str = "", depth: int = MAX_DEPTH) -> str:
-    """The problem with a state: values that a checkpoint cannot contain."""
-    if isinstance(value, Tensor):
-        if value.layout == torch.strided and not value.is_quantized and not value.is_meta:
-            return ""
-        return f"returned a sparse, quantized or meta tensor{where and f' at {where}'}; return a dense one"
-    if depth == 0:
-        return f"returned more than {MAX_DEPTH} levels; return a flat state"
-    if isinstance(value, dict):
-        for name in value:
-            if not isinstance(name, str | int) or isinstance(name, bool):
-                return f"returned the key {name!r}{where and f' at {where}'}; return keys that are str or int"
-        return next(filter(None, (state_problem(x, f"{where}[{name!r}]", depth - 1) for name, x in value.items())), "")
-    if isinstance(value, list | tuple):
-        return next(filter(None, (state_problem(x, f"{where}[{i}]", depth - 1) for i, x in enumerate(value))), "")
-    if value is None or isinstance(value, bool | int | float | str):
-        return ""
-    return (f"returned {type(value).__name__}{where and f' at {where}'}, which a checkpoint cannot contain; return "
-            "tensors, numbers or text, in dicts, lists and tuples")
