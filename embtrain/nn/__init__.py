@@ -10,6 +10,7 @@ rows.py        queries and targets as rows
 table.py       the user's output layer as a model
 source.py      the source, its counts, and the loss
 state.py       the state of a module as a tensor, and whether it fits
+duplicates.py  copies and pickles of a module, with the source object of the user
 arguments.py   checks of arguments, and their names in messages
 pykeen         negative samplers and a training callback for PyKEEN
 """

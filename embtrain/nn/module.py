@@ -22,6 +22,7 @@ from embtrain.common.types import LossInput, LossOutput, Negatives, Query
 from embtrain.negatives.base import NegativeSource
 from embtrain.nn.arguments import MAX_SEED, in_arguments, one_of, outside_inference, scale_of, source_call, truth
 from embtrain.nn.candidates import Candidates, as_draw
+from embtrain.nn.duplicates import copied, restored
 from embtrain.nn.rows import (
     BatchPositives,
     OutputLayer,
@@ -39,7 +40,7 @@ from embtrain.nn.rows import (
     without_targets,
 )
 from embtrain.nn.source import StreamCounts, context_sizes_of, fixed_counts, make_loss, samples, spec_of, spec_of_source
-from embtrain.nn.state import VectorFormat, check_fit, check_vectors, copied, from_tensor, load, to_tensor
+from embtrain.nn.state import VectorFormat, check_fit, check_vectors, from_tensor, load, to_tensor
 from embtrain.nn.table import TableModel
 from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
@@ -191,10 +192,8 @@ class SampledLoss(nn.Module):
         if not by_weight:
             drawn = mark_false_negatives(drawn, replace(reader, context=rows.owner), source.config.filter,
                                          BatchPositives(rows.targets))
-        scored = step.score(query, drawn)
-        scored = replace(scored, query=in_float32(query))
-        if by_weight:
-            scored = without_targets(scored)
+        scored = replace(step.score(query, drawn), query=in_float32(query))
+        scored = without_targets(scored) if by_weight else scored
         with torch.autocast(query.vector.device.type, enabled=False), \
                 in_arguments(has_candidates=candidates is not None):
             return scored, self.loss(scored), drawn
@@ -202,8 +201,7 @@ class SampledLoss(nn.Module):
     def _learn_in_backward(self, source: NegativeSource, query: Query, drawn: Negatives, scored: LossInput,
                            output: LossOutput) -> None:
         """Pass the costs of the negatives to the source when the gradient of this call is computed, once."""
-        cost = costs_per_example(output, scored, len(query))
-        waiting = [costs_for_source(source, cost, drawn)]
+        waiting = [costs_for_source(source, costs_per_example(output, scored, len(query)), drawn)]
 
         def learn(_: Tensor) -> None:
             if waiting:
@@ -236,8 +234,7 @@ class SampledLoss(nn.Module):
             self._new_seed = None
         cast(TableModel, self._step.model).use(table.weight, table.bias, table.sparse)
         if training:
-            is_refresh = self.refresh and self._n_calls % self.refresh == 0
-            if self._n_calls == 0 or is_refresh or is_renewed:
+            if self._n_calls == 0 or is_renewed or (self.refresh and self._n_calls % self.refresh == 0):
                 with source_call(table.weight.device):
                     self._step.source.on_epoch_start(self._step.view)
             self._n_calls += 1
@@ -259,8 +256,7 @@ class SampledLoss(nn.Module):
             source.grow_from(self._step.source, torch.arange(self.num_classes, device=device))
         elif self._pending is not None:
             load(source, self._pending)
-        self._pending = None
-        self._step = Step(model, source, self.loss, [], TrainConfig(engine="autograd"))
+        self._pending, self._step = None, Step(model, source, self.loss, [], TrainConfig(engine="autograd"))
 
     # -- state ----------------------------------------------------------------------------------------------------
 
@@ -269,11 +265,11 @@ class SampledLoss(nn.Module):
         return f"{self._spec.source_class.name}, num_classes={self.num_classes}{k}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles have the state, as bytes for a spawned process, not a source, which holds pointers."""
-        return copied(self.__dict__, self.get_extra_state())
+        """Copies and pickles have the state as bytes for a spawned process, or a source object of the user."""
+        return copied(self.__dict__, self._given, self._saved)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        super().__setstate__(restored(state))  # type: ignore[no-untyped-call]
         self.set_extra_state(torch.frombuffer(bytearray(state["_pending"]), dtype=torch.uint8))
 
     def _source_state(self) -> Mapping[str, Any] | None:
@@ -282,9 +278,13 @@ class SampledLoss(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """State of the source and of the counts as one tensor (n,) uint8. n grows when the source is built."""
+        return self._saved()
+
+    def _saved(self, kept: NegativeSource | None = None) -> Tensor:
         return to_tensor({
             "negatives": self._spec.source_class.name, "classes": self.num_classes, "settings": self._spec.config.own(),
-            "contexts": self._spec.context_sizes, "source": self._source_state(), "calls": self._n_calls,
+            "contexts": self._spec.context_sizes, "calls": self._n_calls,
+            "source": self._source_state() if kept is None else self._pending,
             "vectors": None if self._vectors is None else tuple(self._vectors), "new_seed": self._new_seed,
             "counts": None if self._stream is None else self._stream.state_dict()})
 

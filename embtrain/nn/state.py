@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from embtrain.common.config.foreign_classes import described, is_ours, unchecked
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.negatives.base import NegativeSource
 from embtrain.nn.arguments import HALF, of_type
@@ -134,17 +132,3 @@ def load(source: NegativeSource, state: Mapping[str, Any]) -> None:
     except (LookupError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         raise UsageError(f"_extra_state: does not fit {source.name} on {source.problem.device}: "
                          f"{' '.join(str(error).split())}; {REMEDY}, on the same kind of device") from error
-
-
-def copied(attributes: Mapping[str, Any], state: Tensor) -> dict[str, Any]:
-    """Return the attributes of a copy of a module, which builds its source again from config and problem.
-
-    Raises UsageError for a source object whose constructor has other arguments, which would be lost.
-    """
-    source = attributes["_given"]
-    if source is not None and not is_ours(type(source)):
-        parameters = inspect.signature(unchecked(type(source)).__init__).parameters.values()
-        if sum(x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD) for x in parameters) > 3:      # self included
-            raise UsageError(f"negatives: {described(source)}: cannot be copied or saved with its module, because its "
-                             "constructor has other arguments than config and problem; make them keys of its Config")
-    return {**attributes, "_step": None, "_given": None, "_pending": state.numpy().tobytes()}

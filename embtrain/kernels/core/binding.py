@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,10 @@ class BufferView:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def __reduce__(self) -> NoReturn:
+        """A copy would point to the memory of the original owner, which may be freed."""
+        raise TypeError("a view of memory cannot be copied")
 
     def array(self) -> np.ndarray:
         """The array, valid as long as this view."""

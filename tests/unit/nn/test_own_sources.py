@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import io
 import math
+import multiprocessing
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -267,7 +269,7 @@ def test_a_source_with_a_generator_of_numpy_is_built_again_for_new_counts() -> N
 
 
 class Limited(Own):
-    """Has an argument besides config and problem."""
+    """Draws below a limit, an argument besides config and problem."""
 
     name = "limited"
 
@@ -276,7 +278,7 @@ class Limited(Own):
         self.allowed = allowed
 
 
-class Passing(Own):
+class Passing(Limited):
     """Passes on its arguments."""
 
     name = "passing"
@@ -285,14 +287,149 @@ class Passing(Own):
         super().__init__(*args, **options)
 
 
-def test_a_copy_that_would_lose_arguments_of_the_source_is_refused() -> None:
-    problem = ProblemSpec(V, torch.ones(V, dtype=torch.float64, device="cpu"), V)
-    for kind in (Limited, Own, Passing):
-        module = SampledLoss(kind(NegativesConfig(source=kind.name, k=3), problem), num_classes=V)
-        for duplicate in (copy.deepcopy, pickle.dumps):
-            if kind is not Limited:
-                duplicate(module)
-                continue
-            with pytest.raises(UsageError, match=r"negatives: limited \(Limited in .*: cannot be copied or saved with "
-                                                 "its module, because its constructor has other arguments"):
-                duplicate(module)
+class Short(Own):
+    """Makes config and problem itself."""
+
+    name = "short"
+
+    def __init__(self, allowed: int, k: int = 3):
+        super().__init__(NegativesConfig(source=self.name, k=k), built().problem)
+        self.allowed = allowed
+
+
+class Learned(Own):
+    """Saves and loads its limit, and has a lock, which cannot be copied."""
+
+    name, allowed = "learned", V
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.lock = threading.Lock()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "allowed": self.allowed}
+
+    def load_state_dict(self, state: Any) -> None:
+        super().load_state_dict(state)
+        self.allowed = state["allowed"]
+
+
+class Scheduled(Learned):
+    """Has a function that cannot be pickled."""
+
+    name = "scheduled"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        Own.__init__(self, config, problem)
+        self.schedule = lambda: 1
+
+
+def limited(kind: type[NegativeSource], **options: Any) -> NegativeSource:
+    """A source with the limit 7."""
+    if kind is Short:
+        return Short(7)
+    source = kind(NegativesConfig(source=kind.name, k=3), built().problem, **options)
+    source.allowed = 7
+    return source
+
+
+@pytest.mark.parametrize("make", [lambda: limited(Limited, allowed=7), lambda: limited(Passing, allowed=7),
+                                  lambda: limited(Short), lambda: limited(Own), lambda: limited(Learned),
+                                  lambda: limited(Scheduled)],
+                         ids=["argument", "passed_on", "others", "attribute", "lock", "function"])
+@pytest.mark.parametrize("is_called", [False, True])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss)), saved])
+def test_a_copy_has_what_the_source_object_has(duplicate: Callable[[SampledLoss], SampledLoss], is_called: bool,
+                                               make: Callable[[], Any], call: Call) -> None:
+    loss = SampledLoss(make(), num_classes=V)
+    if is_called:
+        loss(*call)
+    other = duplicate(loss)
+    assert torch.equal(loss(*call), other(*call))
+    assert other.source.allowed == 7 and other.source is not loss.source    # type: ignore[union-attr]
+    other.load_state_dict(loss.state_dict())
+    assert torch.equal(loss(*call), other(*call))
+
+
+def test_a_source_that_can_be_neither_copied_nor_built_again_is_refused() -> None:
+    class Locked(Limited):
+        name = "locked"
+
+        def __init__(self, config: NegativesConfig, problem: ProblemSpec, allowed: int):
+            super().__init__(config, problem, allowed)
+            self.lock = threading.Lock()
+
+    module = SampledLoss(limited(Locked, allowed=7), num_classes=V)
+    for duplicate in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(UsageError, match=r"negatives: locked \(.*Locked in .*: cannot be copied or saved with its "
+                                             r"module: TypeError: cannot pickle '_thread\.lock' object; leave "):
+            duplicate(module)
+
+
+@pytest.mark.parametrize("is_called", [False, True])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss)), saved])
+def test_a_source_that_is_a_module_is_copied_once(duplicate: Callable[[SampledLoss], SampledLoss], is_called: bool,
+                                                  call: Call) -> None:
+    loss = SampledLoss(built(WithState), num_classes=V)
+    loss.source.logits.data += 1                                            # type: ignore[union-attr]
+    if is_called:
+        loss(*call)
+    other = duplicate(loss)
+    assert torch.equal(loss(*call), other(*call))
+    assert [name for name, _ in other.named_modules()] == [name for name, _ in loss.named_modules()]
+    assert other.source is other._given and other.state_dict().keys() == loss.state_dict().keys()
+    assert torch.equal(other.source.logits, loss.source.logits)             # type: ignore[union-attr]
+
+
+def test_a_pickle_contains_the_source_once(call: Call) -> None:
+    loss = SampledLoss(source := limited(Learned), num_classes=V)
+    del source.lock                                                         # type: ignore[attr-defined]
+    source.table = torch.arange(100_000, dtype=torch.int64, device="cpu")   # type: ignore[attr-defined]
+    loss(*call)
+    assert len(pickle.dumps(loss)) < 1_000_000
+
+
+@pytest.mark.parametrize("name", ["cluster", "rff"])
+def test_a_source_derived_from_one_with_pointers_is_built_again(name: str, call: Call) -> None:
+    derived = type("Mine", (negatives.find(name),), {"name": "mine", "__module__": __name__})
+    source = derived(derived.Config(source="mine", k=3), ProblemSpec(
+        V, torch.ones(V, dtype=torch.float64, device="cpu"), dim=D))
+    loss = SampledLoss(source, num_classes=V)
+    loss(*call)
+    other = copy.deepcopy(loss)
+    assert torch.equal(loss(*call), other(*call))
+
+
+class Counting(Own):
+    """Counts its draws in a tensor, and has random numbers of its own."""
+
+    name = "counting"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec, allowed: int):
+        super().__init__(config, problem)
+        self.allowed, self.count = allowed, torch.zeros(V, dtype=torch.int64, device="cpu")
+        self.other_random = torch.Generator(device="cpu").manual_seed(9)
+
+    def draw(self, query: Query, k: int, view: ModelView | None) -> Negatives:
+        self.count += self.allowed
+        torch.randint(9, (1,), generator=self.other_random, dtype=torch.int64, device="cpu")
+        return super().draw(query, k, view)
+
+
+def _call_twice(values: Any, loss: SampledLoss, call: Call) -> None:
+    loss(*call)
+    source: Any = loss.source
+    values.put((loss(*call).item(), source.count.tolist(), source.other_random.get_state().tolist()))
+
+
+def test_a_spawned_process_has_a_source_of_its_own(call: Call) -> None:
+    loss = SampledLoss(source := Counting(built().config, built().problem, allowed=7), num_classes=V)
+    context = multiprocessing.get_context("spawn")
+    values = context.SimpleQueue()
+    process = context.Process(target=_call_twice, args=(values, loss, call))
+    process.start()
+    process.join()
+    assert process.exitcode == 0 and not source.count.any()
+    received = values.get()
+    _call_twice(values, loss, call)
+    assert received == values.get()
