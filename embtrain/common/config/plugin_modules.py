@@ -7,6 +7,7 @@ the user's files yet.
 from __future__ import annotations
 
 import importlib.util
+import re
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -14,6 +15,8 @@ from typing import Any
 
 from embtrain.common.errors import DataError
 from embtrain.common.registry import PLUGIN_MODULE, PLUGINS, import_plugin, plugin_files, plugin_module
+
+_NAME = re.compile(rf"{PLUGIN_MODULE}[0-9a-f]{{8}}_[^.]+")     # of `plugin_module`
 
 
 class PluginImporter(Loader):
@@ -23,7 +26,8 @@ class PluginImporter(Loader):
     """
 
     def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
-        return importlib.util.spec_from_loader(fullname, self) if fullname.startswith(PLUGIN_MODULE) else None
+        """None for other names, for example of a package whose name has the same beginning."""
+        return importlib.util.spec_from_loader(fullname, self) if _NAME.fullmatch(fullname) else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         files = [path for path in plugin_files() if _without_folder(plugin_module(path)) == _without_folder(spec.name)]

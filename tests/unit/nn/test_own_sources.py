@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
 import math
 import multiprocessing
@@ -224,6 +225,21 @@ def test_a_new_process_loads_a_module_with_a_source_of_a_file(
     names(tmp_path / "gone.py")
     with pytest.raises(DataError, match=r"^EMBTRAIN_PLUGINS: .*gone\.py: does not exist"):
         load()
+
+
+def test_a_package_with_the_prefix_of_the_files_of_the_user_may_lack_a_module(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (folder := tmp_path / "embtrain_plugin_extra").mkdir()
+    (folder / "__init__.py").write_text(
+        "try:\n    from embtrain_plugin_extra import _fast\nexcept ImportError:\n    _fast = None\n")
+    assert importlib.import_module("embtrain_plugin_extra")._fast is None
+    sys.modules.pop("embtrain_plugin_extra")
+    for name in ("embtrain_plugin_0123ABCD_of", "embtrain_plugin_other", "embtrain_plugin_0123abcd"):
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(name)
+    with pytest.raises(DataError, match=r"lacks of_file\.py"):
+        importlib.import_module("embtrain_plugin_0123abcd_of_file")
 
 
 def test_a_class_that_the_user_derives_from_a_checked_one_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
