@@ -8,6 +8,7 @@ arguments.py  checks of numbers passed to functions of Python
 setting_keys.py  keys of settings in messages, also of a source inside another
 foreign_classes.py, hook_results.py  wrap classes of other packages, whose results and errors are checked
 plugin_modules.py  imports files of the user by module name, for pickles of their classes
+saved_values.py  checks that config.yaml can hold the settings of a class of the user
 renamed_keys.py  the old names of renamed keys and values, for errors
 """
 

@@ -22,6 +22,7 @@ from pydantic import create_model
 from embtrain.common import shipped
 from embtrain.common.config import Layer, Merged, Section, build, describe_value, from_set, merge, read_yaml
 from embtrain.common.config.layers import printable
+from embtrain.common.config.saved_values import require_savable
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_exists
 from embtrain.experiment.run.schema import Settings
@@ -76,8 +77,7 @@ def resolve(strategy: str | Layer | None = None, model: str | None = None, corpu
     if not strategy_name.endswith((".yaml", ".yml")) and (unknown := _unknown_keys(tree, model)):
         raise UsageError(f"{_place(merged, 'strategy')}{strategy_name} is not for model.name: {model} (it sets "
                          f"{', '.join(unknown)})")
-    if tuned_layers:
-        loss = tuned_layers[0].tree.get("loss", {}).get("name")
+    loss = tuned_layers[0].tree.get("loss", {}).get("name") if tuned_layers else loss
     strategy_layer = _drop_unknown(_drop_own_loss(strategy_layer, loss), merge([*tuned_layers, *own_layers])[0])
     settings = _build([default, model_layer, strategy_layer, *tuned_layers, *own_layers])
     shipped.require_source(strategy_layer, own_layers)
@@ -143,8 +143,8 @@ def strategy_sets(strategy: str, key: str) -> bool:
 def _build(layers: list[Layer]) -> Settings:
     merged = merge(layers)
     names = []
-    for section, key, find in (("model", "name", models.find), ("negatives", "source", negatives.find),
-                               ("loss", "name", losses.find)):
+    parts = (("model", "name", models.find), ("negatives", "source", negatives.find), ("loss", "name", losses.find))
+    for section, key, find in parts:
         names.append(_name(merged, section, key))
         try:
             find(names[-1])
@@ -152,6 +152,8 @@ def _build(layers: list[Layer]) -> Settings:
             raise UsageError(f"{_place(merged, section, key)}{error}") from error
     settings = build(settings_class(*names), layers, merged=merged)
     check_nested(settings.negatives, ("negatives",), merged[1])
+    for (section, key, _), name in zip(parts, names, strict=True):
+        require_savable(f"{section}.{key}: {name}", getattr(settings, section))
     return settings
 
 
@@ -210,8 +212,7 @@ def _name(merged: Merged, section: str, key: str = "name") -> str:
 
 def _place(merged: Merged, *keys: str) -> str:
     """`file:line:column: ` of a key or of its section; empty if no layer has it."""
-    place = merged[1].get(keys) or merged[1].get(keys[:-1])
-    return f"{place}: " if place else ""
+    return f"{place}: " if (place := merged[1].get(keys) or merged[1].get(keys[:-1])) else ""
 
 
 def _set_layer(text: str, flag_names: Mapping[str, str]) -> Layer:
@@ -270,8 +271,7 @@ def _read_tuned(model: str, defaults: Sequence[Layer], own_layers: Sequence[Laye
                          f"choose a corpus that has: {', '.join(corpora[model])}")
     for keys in (("strategy",), ("loss", "name")):
         if place := merge(own_layers)[1].get(keys):
-            raise UsageError(f"{place}: {'.'.join(keys)}: --tuned names the strategy and the loss; remove one of the "
-                             "two")
+            raise UsageError(f"{place}: {'.'.join(keys)}: --tuned names the strategy and the loss; remove one of them")
     return read_yaml(shipped.path("configs", f"{model}-{corpus}", "tuned"))
 
 

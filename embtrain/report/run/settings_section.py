@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 from embtrain.common import shipped
 from embtrain.common.config import Layer, merge, read_yaml
@@ -66,6 +66,13 @@ def _component_defaults(config: object) -> Layer:
             continue
         defaults = {field: info.get_default(call_default_factory=True) for field, info in fields.items()
                     if not info.is_required()}
-        tree[section] = {field: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-                         for field, value in defaults.items()}
+        tree[section] = {field: _as_saved(value) for field, value in defaults.items()}
     return Layer("components", tree)
+
+
+def _as_saved(value: Any) -> Any:
+    """A default in the form of config.yaml; as text if it has none, because the run then has another value."""
+    try:
+        return TypeAdapter(Any).dump_python(value, mode="json")
+    except ValueError:
+        return repr(value)
