@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from embtrain.common import registry, shipped
 from embtrain.common.config import Layer, Section, read_yaml
 from embtrain.common.config.foreign_classes import AbstractMethod
+from embtrain.common.config.saved_values import require_writable
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.kernels.core.tables import zeros
@@ -181,6 +182,7 @@ def default_settings(name: str) -> Layer:
         except UsageError as error:
             raise UsageError(f"{error}{registry.file_hint(name)}") from error
     model = find(name)
+    require_writable(name, model.Config())
     own = model.Config().model_dump(mode="json", by_alias=True)
     base = next((base for base in model.__mro__[1:] if issubclass(base, Model) and base.task == model.task
                  and vars(base).get("name") in files), None)

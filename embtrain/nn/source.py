@@ -95,7 +95,7 @@ def spec_of_source(source: NegativeSource, num_classes: int, seed: int, own: Map
     The draws of a source of another package are checked from now on. Raises UsageError if an argument is given, or if
     the source is for another number of classes.
     """
-    if "config" not in vars(source):
+    if not hasattr(source, "config"):
         raise UsageError(f"negatives: {described(source)}: has no settings; call super().__init__(config, problem) in "
                          "its constructor")
     if unused := [name for name, value in own.items() if value is not None]:

@@ -1,8 +1,8 @@
 """Imports files of EMBTRAIN_PLUGINS by the names of their modules.
 
 A pickle refers to a class by module and name. A process that reads one, for example after a spawn, may not have read
-the user's files yet. foreign_classes.py installs the importer; a pickle that begins with a class of embtrain, or with one
-that has checks, imports it. Before another one, for example of a Config of a file, import embtrain.negatives.base.
+the user's files yet. foreign_classes.py installs the importer; a pickle that begins with a class of embtrain, or with
+one that has checks, imports it. Before another one, for example of a Config of a file, import embtrain.negatives.base.
 """
 
 from __future__ import annotations

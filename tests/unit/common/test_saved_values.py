@@ -63,6 +63,15 @@ def test_a_setting_that_cannot_be_saved_is_refused(write: Write, annotation: str
         experiment.resolve("sgns", sets=["negatives.source=own"])
 
 
+def test_a_setting_of_a_model_that_cannot_be_saved_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path := tmp_path / "own.py").write_text(
+        "from typing import Any\nfrom embtrain.models.words.skipgram import SkipGram\nclass C(SkipGram.Config):\n"
+        "    extra: Any = len\nclass Own(SkipGram):\n    name = 'own'\n    Config = C\n")
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", str(path))
+    with pytest.raises(UsageError, match=rf"model\.name: {re.escape(str(path))}:4: own: Config: extra = <built-in"):
+        experiment.resolve("sgns", sets=["model.name=own"])
+
+
 @pytest.mark.parametrize(("annotation", "value", "shown"), [
     ("float", "float('inf')", "inf: should be a finite number"), ("float", "1e30", r"1e\+30: should be 0, or between")])
 def test_a_setting_that_would_be_refused_when_it_is_read_is_refused(write: Write, annotation: str, value: str,
