@@ -134,7 +134,7 @@ inline void transpose(half a, half b, half c, half d, half* columns) {
 }
 
 // Σ m_i of BLOCKS blocks.
-inline void sum_blocks(const float* m, double* sums) {
+inline void sum_blocks(const float* m, double4& sums) {
     double4 total[BLOCKS] = {};
     for (int64_t i = 0; i < BLOCK; i += 4)
         for (int64_t l = 0; l < BLOCKS; ++l) {
@@ -146,8 +146,8 @@ inline void sum_blocks(const float* m, double* sums) {
     for (int64_t l = 0; l < 2; ++l)
         pairs[l] = __builtin_shufflevector(total[2 * l], total[2 * l + 1], 0, 4, 2, 6) +
                    __builtin_shufflevector(total[2 * l], total[2 * l + 1], 1, 5, 3, 7);
-    *(double4_anywhere*)sums = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 4, 5) +
-                               __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 6, 7);
+    sums = __builtin_shufflevector(pairs[0], pairs[1], 0, 1, 4, 5) +
+           __builtin_shufflevector(pairs[0], pairs[1], 2, 3, 6, 7);
 }
 
 // Weights m (n) and the running sums of their blocks. Padded with zeros to whole groups of blocks.
@@ -169,15 +169,18 @@ struct Masses {
         std::fill(m + n, m + padded(n), 0.f);
         double before = 0;
         for (int64_t b = 0; b < blocks(); b += BLOCKS) {
-            sum_blocks(m + b * BLOCK, ends + b);
-            for (int64_t l = b; l < b + BLOCKS; ++l) ends[l] = before += ends[l];
+            double4 of_block;
+            sum_blocks(m + b * BLOCK, of_block);
+            const double first = before + of_block[0], second = first + of_block[1], third = second + of_block[2];
+            before = third + of_block[3];
+            *(double4_anywhere*)(ends + b) = double4{first, second, third, before};
         }
     }
 
     // The index where u falls, never one of weight 0. If rounding puts u beyond the total, the last with a weight.
     int64_t find(double u) const {                         // without branches that depend on u, which is random
         const int64_t from = block_of(u) * BLOCK;
-        double sum = from ? ends[from / BLOCK - 1] : 0;
+        double sum = sum_before(from);
         int64_t count = 0;
         for (int64_t j = from; j < from + BLOCK; ++j) count += (sum += m[j]) <= u;
         return index(from, count);
@@ -187,11 +190,10 @@ struct Masses {
     static void find(const Masses* const* of, const double* u, int64_t* found) {
         int64_t from[SEARCHES];
         const float* m[SEARCHES];
-        double4 sum;
-        for (int l = 0; l < SEARCHES; ++l) {
-            const int64_t block = of[l]->block_of(u[l]);
-            from[l] = block * BLOCK, m[l] = of[l]->m + from[l], sum[l] = block ? of[l]->ends[block - 1] : 0;
-        }
+        for (int l = 0; l < SEARCHES; ++l) from[l] = of[l]->block_of(u[l]) * BLOCK, m[l] = of[l]->m + from[l];
+        // at once: a load of a vector whose numbers were just stored one by one waits for all of them
+        double4 sum = {of[0]->sum_before(from[0]), of[1]->sum_before(from[1]), of[2]->sum_before(from[2]),
+                       of[3]->sum_before(from[3])};
         auto count = sum < sum;                            // zeros
         const double4 all_u = *(const double4_anywhere*)u;
         for (int64_t j = 0; j < BLOCK; j += 4) {
@@ -206,6 +208,8 @@ struct Masses {
         }
         for (int l = 0; l < SEARCHES; ++l) found[l] = of[l]->index(from[l], count[l]);
     }
+
+    double sum_before(int64_t from) const { return from ? ends[from / BLOCK - 1] : 0; }   // Σ m_j, j < from
 
     // The block where u falls, or the last one.
     int64_t block_of(double u) const {

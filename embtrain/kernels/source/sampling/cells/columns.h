@@ -54,9 +54,13 @@ class Columns {
     // Four columns of a row with n more bytes; those beyond are 0.
     static half four_columns(const char* p, int64_t n) {
         half x = {};
-        if (n >= int64_t(sizeof x)) std::memcpy(&x, p, sizeof x);
-        else std::memcpy(&x, p, size_t(n));
+        if (n >= int64_t(sizeof x)) return load_half((const float*)p);
+#if defined(__AVX512BW__)
+        return (half)_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p);       // copied bytes would be read too soon
+#else
+        std::memcpy(&x, p, size_t(n));
         return x;
+#endif
     }
 
     const int64_t bytes_;
