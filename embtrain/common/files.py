@@ -244,17 +244,17 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power failure."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Make a rename in `folder` survive a power failure, if the folder may be read."""
+    with contextlib.suppress(PermissionError):               # not an error: the rename itself has succeeded
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
+    os.umask(mask := os.umask(0))
     return mask
 
 

@@ -327,3 +327,16 @@ def test_a_folder_that_may_not_be_entered_is_named(tmp_path: Path, monkeypatch: 
     assert os_reason(PermissionError(errno.EACCES, "Permission denied", 3)).startswith("Permission denied; change")
     assert os_reason(OSError(errno.EIO, "Input/output error", str(tmp_path / "shut" / "x"))) == "Input/output error"
     assert os_reason(OSError("of a library")) == "of a library"
+
+
+def test_a_file_is_written_in_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def refuse_folders(path: str | os.PathLike, *args: Any, **keywords: Any) -> int:
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, *args, **keywords)
+
+    monkeypatch.setattr(os, "open", refuse_folders)
+    write_text(tmp_path / "a.txt", "text")                   # an error after the rename would be wrong
+    assert (tmp_path / "a.txt").read_text() == "text"
