@@ -1,7 +1,8 @@
 """Atomic writes (temporary name, fsync, rename), locks, run folders and JSON.
 
 A writer holds a lock on its unfinished file or folder, which the operating system releases when the process ends, even
-if it is killed. An unlocked unfinished file was left by a killed writer; the next writer in the same folder deletes it.
+if it is killed. An unlocked unfinished file was left by a killed writer; the next writer in the same folder deletes it,
+unless it has a JOURNAL: it may then hold the only copy of the files that were being replaced.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from embtrain.common.terminal import json_escaped
 
 MAX_JSON_BYTES = 16 << 20  # bytes
 TEMPORARY_SUFFIX = ".embtrain.part"  # suffix of the hidden names of unfinished files and folders
+JOURNAL = ".embtrain.moves.json"  # in an unfinished folder while its files are moved (data/vectors/replaced_files.py)
 
 
 @contextlib.contextmanager
@@ -43,11 +45,8 @@ def write_atomically(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
         check_plain(path, str(path), follow=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
-        handle, temporary = _create_locked(
-            lambda: tempfile.mkstemp(prefix=f".{path.name}.", suffix=TEMPORARY_SUFFIX, dir=path.parent)
-        )
-        encoding = None if "b" in mode else "utf-8"
-        with os.fdopen(handle, mode, encoding=encoding) as file:
+        handle, temporary = _create_locked(lambda: tempfile.mkstemp(TEMPORARY_SUFFIX, f".{path.name}.", path.parent))
+        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -65,7 +64,7 @@ def write_atomically(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str, inside: Path) -> Iterator[Path]:
-    """Create a locked folder for unfinished work inside `inside`; it is deleted when the block ends."""
+    """Create a locked folder for unfinished work inside `inside`; the end of the block deletes it without a JOURNAL."""
     def new() -> tuple[int, str]:
         while True:
             name = tempfile.mkdtemp(prefix=prefix, suffix=TEMPORARY_SUFFIX, dir=inside)
@@ -77,7 +76,7 @@ def temporary_folder(prefix: str, inside: Path) -> Iterator[Path]:
     try:
         yield Path(name)
     finally:
-        shutil.rmtree(name, ignore_errors=True)
+        _delete_folder(name)
         os.close(handle)
 
 
@@ -273,14 +272,13 @@ def _create_locked(new: Callable[[], tuple[int, str]]) -> tuple[int, str]:
 
 
 def _still_exists(handle: int, name: str) -> bool:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), os.stat(name))
-    except FileNotFoundError:
-        return False
+    return False
 
 
 def _sweep(folder: Path) -> None:
-    """Delete the unlocked leftovers of killed writers in a folder, recognized by name."""
+    """Delete the unlocked leftovers of killed writers in a folder, recognized by name, except one with a JOURNAL."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") and entry.name.endswith(TEMPORARY_SUFFIX):
@@ -292,9 +290,11 @@ def _remove_if_unlocked(path: str) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if stat.S_ISDIR(os.fstat(handle).st_mode):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
+        (_delete_folder if stat.S_ISDIR(os.fstat(handle).st_mode) else os.unlink)(path)
     finally:
         os.close(handle)
+
+
+def _delete_folder(path: str) -> None:
+    if not os.path.lexists(os.path.join(path, JOURNAL)):
+        shutil.rmtree(path, ignore_errors=True)

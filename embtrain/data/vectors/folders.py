@@ -27,13 +27,13 @@ import safetensors
 import yaml
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import TEMPORARY_SUFFIX, check_exists, write_atomically, write_json, write_text
+from embtrain.common.files import check_exists, write_atomically, write_json, write_text
 from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
 from embtrain.data.vectors import subword_table, vectors as files_of_vectors
 from embtrain.data.vectors.files import MAX_WORD, check_memory, decode_word
 from embtrain.data.vectors.open import PLAIN, ReadOptions, default_max_bytes, open_unpacked
-from embtrain.data.vectors.replaced_files import EARLIER, replace_files
+from embtrain.data.vectors.replaced_files import replace_files
 from embtrain.data.vectors.tensors import FLOATS, HUB_TABLE, RESTORE_IT, read_float_tensor
 from embtrain.data.vectors.vectors import Vectors
 
@@ -54,9 +54,9 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
     """
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
-    kept = _publisher_lines(folder)
-    head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
+    head, earlier = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True), folder / CARD
     with replace_files(folder, MODEL, OPTIONAL) as folder:
+        kept = _publisher_lines(earlier)
         write_lines(folder / VOCABULARY, vectors.words)
         if relations is not None:
             write_lines(folder / RELATIONS, relations.words)
@@ -70,10 +70,9 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
         write_text(folder / CARD, f"---\n{plain_lines(head)}{kept}---\n\n{card}")
 
 
-def _publisher_lines(folder: Path) -> str:
-    """Return the lines of the keys in the head of a folder's card that `write_huggingface` does not write."""
-    cards = (folder / CARD, *folder.glob(f".*{TEMPORARY_SUFFIX}/{EARLIER}/{CARD}"))   # the latter of a killed export
-    if (card := next((path for path in cards if path.is_file()), None)) is None:
+def _publisher_lines(card: Path) -> str:
+    """Return the lines of the keys in the head of a card that `write_huggingface` does not write."""
+    if not card.is_file():
         return ""
     with open(card, encoding="utf-8", errors="replace") as file:
         text = file.read(MAX_CARD)

@@ -1,4 +1,9 @@
-"""Replaces the files of an export folder together: a failed export leaves the earlier one, a killed one no mixture."""
+"""Replaces the files of an export folder together: a failed or killed export leaves the earlier one.
+
+The new files are written into a temporary folder. Then the earlier files are moved into its folder EARLIER and the new
+ones into the export folder, while a JOURNAL lists the new files. A process that is killed during the moves leaves the
+journal, and the next export undoes the moves before anything else.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,22 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from embtrain.common.errors import EmbtrainError, ResourceError, os_reason
-from embtrain.common.files import sync_folder, temporary_folder
+from embtrain.common.files import (
+    JOURNAL,
+    TEMPORARY_SUFFIX,
+    lock_folder,
+    read_json,
+    sha256,
+    sync_folder,
+    temporary_folder,
+    try_lock,
+    write_json,
+)
+from embtrain.common.json_records import mapping
 from embtrain.common.output_paths import check_kinds, check_plain
 
 EARLIER = "earlier"  # folder of the replaced files, in the temporary folder
+MOVE_SECONDS = 60.0  # how long to wait for the moves of another export into the same folder
 
 
 @contextlib.contextmanager
@@ -24,15 +41,41 @@ def replace_files(folder: Path, key: str, optional: Iterable[str] = ()) -> Itera
     Raises UsageError for a folder, a device or a pipe in place of a file, ResourceError if `folder` cannot be written.
     """
     try:
-        with new_folder(folder), temporary_folder(".", folder) as unfinished:
-            try:
-                yield unfinished
-            except EmbtrainError as error:
-                error.args = tuple(line.replace(f"{unfinished.name}{os.sep}", "") for line in error.args)
-                raise
-            _move(unfinished, folder, key, optional)
+        with new_folder(folder):
+            undo_killed(folder)
+            with temporary_folder(".", folder) as unfinished:
+                try:
+                    yield unfinished
+                except EmbtrainError as error:
+                    error.args = tuple(line.replace(f"{unfinished.name}{os.sep}", "") for line in error.args)
+                    raise
+                with _locked(folder):
+                    _move(unfinished, folder, key, optional)
     except OSError as error:
         raise ResourceError(f"{folder}: cannot be written: {os_reason(error)}") from error
+
+
+def undo_killed(folder: Path) -> None:
+    """Undo the moves of killed exports into an existing folder. Raises ResourceError if it cannot be written."""
+    try:
+        with _locked(folder):
+            for unfinished in folder.glob(f".*{TEMPORARY_SUFFIX}"):
+                if unfinished.is_symlink() or not (unfinished / JOURNAL).is_file():
+                    continue
+                handle = os.open(unfinished, os.O_RDONLY)
+                try:
+                    if try_lock(handle):                     # else its process is still running
+                        _undo(unfinished, folder)
+                finally:
+                    os.close(handle)
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be written: {os_reason(error)}") from error
+
+
+def _locked(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Lock a folder during moves, so that those of two exports do not mix."""
+    return lock_folder(folder, f"{folder}: another export moves its files there; repeat the command when it has ended",
+                       wait=MOVE_SECONDS)
 
 
 @contextlib.contextmanager
@@ -58,15 +101,40 @@ def _move(unfinished: Path, folder: Path, key: str, optional: Iterable[str]) -> 
         check_plain(target, str(target), follow=False)
     earlier = unfinished / EARLIER
     earlier.mkdir()
-    out = [(target, earlier / target.name) for target in reversed(targets) if os.path.lexists(target)]
-    begun: list[tuple[Path, Path]] = []
+    write_json(unfinished / JOURNAL, {name: "" if name == key else sha256(unfinished / name) for name in names})
     try:
-        for move in (*out, *((unfinished / name, folder / name) for name in names)):
-            begun.append(move)
-            os.replace(*move)
+        for target in reversed(targets):
+            if os.path.lexists(target):
+                os.replace(target, earlier / target.name)
+        for name in names:
+            os.replace(unfinished / name, folder / name)
     except BaseException:                                    # an interrupt, too
-        for source, target in reversed(begun):
-            if not os.path.lexists(source):                  # else its move failed
-                os.replace(target, source)
+        _undo(unfinished, folder)
         raise
     sync_folder(folder)
+    (unfinished / JOURNAL).unlink()
+
+
+def _undo(unfinished: Path, folder: Path) -> None:
+    """Undo the moves from and to a temporary folder, unless all were made. Files that the user has changed stay.
+
+    It can be repeated if it is interrupted.
+    """
+    earlier = unfinished / EARLIER
+    try:
+        new = mapping(read_json(unfinished / JOURNAL))
+    except ValueError:
+        new = {}
+    if not new or earlier.is_symlink() or not earlier.is_dir():  # another program wrote it
+        return
+    key = next(reversed(new))
+    if os.path.lexists(unfinished / key):                    # it is moved last
+        moved = [path for path in folder.iterdir() if path.name in new and not os.path.lexists(unfinished / path.name)]
+        for path in moved:
+            if path.is_file() and sha256(path) == new[path.name]:
+                os.replace(path, unfinished / path.name)
+        for path in sorted(earlier.iterdir(), key=lambda path: path.name == key):
+            if not os.path.lexists(folder / path.name):
+                os.replace(path, folder / path.name)
+        sync_folder(folder)
+    (unfinished / JOURNAL).unlink()

@@ -29,7 +29,7 @@ from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.corpus import TextConfig
 from embtrain.data.vectors import folders, search_index, subword_table, vectors
 from embtrain.data.vectors.fasttext_model import MODELS, FastTextSettings, ModelDetails
-from embtrain.data.vectors.replaced_files import EARLIER, new_folder
+from embtrain.data.vectors.replaced_files import new_folder, undo_killed
 from embtrain.data.vectors.search_index import Dtype, KeptNeighbours, Kind
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.heldout import FAR_NEIGHBOURS, TRAINING
@@ -129,24 +129,16 @@ def _check_options(format: str, dtype: str, index: str) -> None:
 
 
 def _check_folder(out: Path, format: str) -> None:
-    """Raise UsageError or ResourceError if a folder format cannot be written to `out`."""
-    names = {path.name for path in out.iterdir() if not path.name.endswith(TEMPORARY_SUFFIX)} if out.is_dir() else set()
-    if out.is_file() or (names and not _is_killed_export(out, format, names) and not _is_earlier_export(out, format)):
+    """Raise UsageError or ResourceError if a folder format cannot be written to `out`; undo a killed export into it."""
+    names = set[str]()
+    if out.is_dir():
+        check_output_folder(out)
+        undo_killed(out)
+        names = {path.name for path in out.iterdir() if not path.name.endswith(TEMPORARY_SUFFIX)}
+    if out.is_file() or (names and not _is_earlier_export(out, format)):
         raise UsageError(f"--out: {out}: {format} writes a folder; choose one that does not exist, is empty, or "
                          "contains an earlier export in this format")
     check_output_folder(out)
-
-
-def _is_killed_export(folder: Path, format: str, names: set[str]) -> bool:
-    """Return whether a folder may be what a killed export left: its temporary folder, and the files moved by then.
-
-    Files of other programs may be there only if the temporary folder has an earlier export, into whose folder they were
-    put.
-    """
-    unfinished = [path for path in folder.glob(f".*{TEMPORARY_SUFFIX}") if path.is_dir()]
-    own = {*FILES[format][1:], *(folders.OPTIONAL if format == "huggingface" else ())}
-    holds_earlier = any((path / EARLIER / FILES[format][0]).is_file() for path in unfinished)
-    return holds_earlier or bool(unfinished and names <= own)
 
 
 def _is_earlier_export(folder: Path, format: str) -> bool:

@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,9 @@ import pytest
 import yaml
 
 from embtrain.common.errors import DataError, ResourceError, UsageError
-from embtrain.common.files import TEMPORARY_SUFFIX
-from embtrain.data.vectors import folders, search_index, vectors as vector_files
-from embtrain.data.vectors.replaced_files import new_folder
+from embtrain.common.files import JOURNAL, TEMPORARY_SUFFIX, write_text
+from embtrain.data.vectors import folders, replaced_files, search_index, vectors as vector_files
+from embtrain.data.vectors.replaced_files import new_folder, undo_killed
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.inspect import export
 from embtrain.experiment.inspect.align import align_paths
@@ -26,7 +27,8 @@ from embtrain.experiment.inspect.align import align_paths
 RELATIONS = Vectors(["r"], np.ones((1, 3)))
 Write = Callable[[Path, Vectors], Any]
 WRITERS: dict[str, Write] = {
-    "huggingface": lambda out, table: folders.write_huggingface(out, table, RELATIONS, {}, {}, table.words[0]),
+    "huggingface": lambda out, table: folders.write_huggingface(out, table, RELATIONS, {"embtrain_version": ""}, {},
+                                                                     table.words[0]),
     "projector": lambda out, table: folders.write_projector(out, table, {}),
     "pykeen": lambda out, table: folders.write_pykeen(
         out, {part: np.array([[0, 0, 1]]) for part in ("train", "valid", "test")}, table, RELATIONS, 1),
@@ -154,19 +156,25 @@ def test_a_move_that_fails_leaves_the_earlier_export(tmp_path: Path, monkeypatch
     assert contents(tmp_path) != before
 
 
-@formats
-def test_a_killed_export_cannot_be_read_and_is_replaced_by_the_next_one(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
-    write, out, states = writer(format), tmp_path / "out", list[Path]()
-    write(out, table("a"))
+def killed(out: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[], Any]) -> list[Path]:
+    """Export, and return copies of the folder ahead of each move, as a killed export leaves it."""
+    states = list[Path]()
 
     def copy() -> None:
-        states.append(tmp_path / str(len(states)))
-        shutil.copytree(out, states[-1])
+        states.append(shutil.copytree(out, Path(tempfile.mkdtemp(dir=out.parent)) / "state"))
 
     with monkeypatch.context() as patch:
         Moves(patch, out, copy)
-        write(out, table("z"))
+        write()
+    return states
+
+
+@formats
+def test_a_killed_export_cannot_be_read_and_is_replaced_by_the_next_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    write, out = writer(format), tmp_path / "out"
+    write(out, table("a"))
+    states = killed(out, monkeypatch, lambda: write(out, table("z")))
     assert len(states) == 2 * len(contents(out))
     for state in states[1:]:                                 # the first is the earlier export
         assert not (state / export.FILES[format][0]).exists()
@@ -180,18 +188,97 @@ def test_a_killed_export_cannot_be_read_and_is_replaced_by_the_next_one(
         assert contents(state) == {**contents(out), "LICENSE": b""}
 
 
+@formats
+def test_an_error_after_a_killed_export_leaves_the_earlier_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    write, out = writer(format), tmp_path / "out"
+    write(out, table("a"))
+    (out / "LICENSE").touch()
+    before = contents(out)
+    for state in killed(out, monkeypatch, lambda: write(out, table("z"))):
+        write_text(state / "x.txt", "another export does not delete the earlier files either")
+        (state / "x.txt").unlink()
+        for n in (0, 2):                                     # during the undoing of the moves, and after it
+            with monkeypatch.context() as patch, pytest.raises(ResourceError):
+                FullDisk(patch, n)
+                write(state, table("z"))
+        assert contents(state) == before
+        export._check_folder(state, format)
+
+
+@formats
+def test_a_killed_export_to_a_new_folder_is_removed_by_the_next_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    write, out = writer(format), tmp_path / "out"
+    for state in killed(out, monkeypatch, lambda: write(out, table("z"))):
+        for n in (0, 2):
+            with monkeypatch.context() as patch, pytest.raises(ResourceError):
+                FullDisk(patch, n)
+                write(state, table("z"))
+        assert contents(state) == {}
+        export._check_folder(state, format)
+
+
+def test_a_file_that_the_user_changed_after_a_killed_export_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                   ) -> None:
+    write, out = WRITERS["huggingface"], tmp_path / "out"
+    states = killed(out, monkeypatch, lambda: write(out, table("z")))
+    (states[-1] / "README.md").write_text("of the user")
+    write(out, table("a"))
+    states.append(killed(out, monkeypatch, lambda: write(out, table("z")))[4])
+    (states[-1] / "README.md").write_text("of the user")     # here the earlier one has been moved away
+    for state in states[-2:]:
+        undo_killed(state)
+        assert (state / "README.md").read_text() == "of the user"
+    assert [path.name for path in states[-2].iterdir() if path.is_file()] == ["README.md"]
+    assert folders.read_any(states[-1]).words == table("a").words
+
+
+@formats
+def test_two_exports_at_a_time_do_not_mix_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+                                                       ) -> None:
+    monkeypatch.setattr(replaced_files, "MOVE_SECONDS", 0.01)
+    write, out = writer(format), tmp_path / "out"
+    write(tmp_path / "expected", table("z"))
+    write(out, table("a"))
+
+    def write_another() -> None:
+        with pytest.raises(UsageError, match="another export moves its files there"):
+            write(out, table("b"))
+
+    with monkeypatch.context() as patch:
+        Moves(patch, out, write_another)
+        write(out, table("z"))
+    assert contents(out) == contents(tmp_path / "expected")
+
+
+def test_a_link_in_the_place_of_a_leftover_is_not_followed(tmp_path: Path) -> None:
+    (out := tmp_path / "out").mkdir()
+    (own := tmp_path / "own").mkdir()
+    (own / "private").touch()
+    unfinished = out / f".x{TEMPORARY_SUFFIX}"
+    for text in ('{"model.safetensors": ""}', '{"../own/private": ""}', "[]", "{}", "no JSON"):
+        unfinished.mkdir()
+        (unfinished / "model.safetensors").touch()
+        (unfinished / JOURNAL).write_text(text)
+        (unfinished / "earlier").symlink_to(own)
+        undo_killed(out)
+        assert [*contents(own)] == ["private"]
+        shutil.rmtree(unfinished)
+    unfinished.symlink_to(own)
+    undo_killed(out)
+
+
 def test_a_folder_of_the_user_is_not_taken_for_a_killed_export(tmp_path: Path) -> None:
     (tmp_path / "README.md").touch()
     (tmp_path / f".x{TEMPORARY_SUFFIX}").touch()             # of a single file
     with pytest.raises(UsageError, match="huggingface writes a folder"):
         export._check_folder(tmp_path, "huggingface")
-    (tmp_path / f".y{TEMPORARY_SUFFIX}").mkdir()
+    (tmp_path / f".y{TEMPORARY_SUFFIX}").mkdir()             # of an export that was killed before its moves
+    with pytest.raises(UsageError, match="huggingface writes a folder"):
+        export._check_folder(tmp_path, "huggingface")
+    (tmp_path / "README.md").unlink()
     export._check_folder(tmp_path, "huggingface")
-    for name in ("notes.txt", "model.safetensors"):
-        (tmp_path / name).touch()
-        with pytest.raises(UsageError, match="huggingface writes a folder"):
-            export._check_folder(tmp_path, "huggingface")
-        (tmp_path / name).unlink()
 
 
 def test_optional_files_of_an_earlier_export_are_deleted(tmp_path: Path) -> None:
@@ -211,18 +298,11 @@ def test_keys_of_the_publisher_are_kept_in_a_card(tmp_path: Path, monkeypatch: p
 
     out, front = tmp_path / "out", {"library_name": "embtrain", "tags": ["a"], "model-index": [{"name": "x"}]}
     write(out)
-    text, states = (out / "README.md").read_text(), list[Path]()
+    text = (out / "README.md").read_text()
     text = text.replace("---\n", "---\nlicense: mit\nlanguage: [de, en]\n", 1)
     (out / "README.md").write_text(text, newline="\r\n")
     publisher, front = {"license": "mit", "language": ["de", "en"]}, {"library_name": "embtrain", "tags": ["b"]}
-
-    def copy() -> None:
-        states.append(tmp_path / str(len(states)))
-        shutil.copytree(out, states[-1])
-
-    with monkeypatch.context() as patch:
-        Moves(patch, out, copy)
-        write(out)
+    states = killed(out, monkeypatch, lambda: write(out))
     assert head(out) == front | publisher
     for state in states:                                     # as a killed export leaves it
         write(state)
@@ -238,7 +318,7 @@ def test_lines_of_other_keys_are_kept_as_they_are(tmp_path: Path, head: str, kep
     for text in (f"---\n{head}---\n\ncard", f"---\n{head}no end", f"a card\n---\n{head}---\n"):
         (tmp_path / "README.md").write_text(text)
         expected = kept if text.endswith("---\n\ncard") else ""
-        assert folders._publisher_lines(tmp_path) == expected
+        assert folders._publisher_lines(tmp_path / "README.md") == expected
 
 
 def umask() -> int:
