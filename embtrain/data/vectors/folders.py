@@ -26,7 +26,8 @@ import numpy as np
 import safetensors
 import yaml
 
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.config import read_yaml
+from embtrain.common.errors import DataError, ResourceError, UsageError, os_reason
 from embtrain.common.files import check_exists, write_atomically, write_json, write_text
 from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
@@ -44,19 +45,23 @@ RUN_FILE, RUN_RELATIONS = "vectors.safetensors", "relations.safetensors"  # the 
 TABLE, RELATION_TABLE = HUB_TABLE, "relation.weight"
 FRONT_KEYS = frozenset({"library_name", "tags", "model-index"})  # in the head of a card; others are of the publisher
 MAX_CARD = 1 << 24  # bytes
+# The head of a card, as the Hub finds it: a line of ---, keys, a line of --- (or no end). Blanks may follow the marks.
+_HEAD = re.compile(rb"(\s*---[ \t]*\n)(.*?)(^---[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_LINE_END = re.compile("(?<=[\n\x85\u2028\u2029])")  # as the YAML parser counts lines
 
 
 def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
                 front: Mapping[str, Any], card: str) -> None:
     """Write a Hugging Face folder. front: FRONT_KEYS of the card; card: its Markdown. config.json has the sizes too.
 
-    Other keys in the head of an earlier card, as the licence of the vectors, are kept as they are.
+    Other keys in the head of an earlier card, as the licence of the vectors, are kept as they are. DataError if they
+    cannot be read.
     """
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
     head, earlier = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True), folder / CARD
     with replace_files(folder, MODEL, OPTIONAL) as folder:
-        kept = _publisher_lines(earlier)
+        kept = _publisher_lines(earlier, folder / CARD)
         write_lines(folder / VOCABULARY, vectors.words)
         if relations is not None:
             write_lines(folder / RELATIONS, relations.words)
@@ -70,19 +75,43 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
         write_text(folder / CARD, f"---\n{plain_lines(head)}{kept}---\n\n{card}")
 
 
-def _publisher_lines(card: Path) -> str:
-    """Return the lines of the keys in the head of a card that `write_huggingface` does not write."""
+def _publisher_lines(card: Path, scratch: Path) -> str:
+    """Return the lines of the keys in the head of a card that `write_huggingface` does not write, and its comments.
+
+    scratch: a file for the YAML of the head. DataError if the head is damaged, or its lines do not belong to one key.
+    """
     if not card.is_file():
         return ""
-    with open(card, encoding="utf-8", errors="replace") as file:
-        text = file.read(MAX_CARD)
-    head, mark, _ = text.removeprefix("---\n").partition("\n---\n")
-    if not text.startswith("---\n") or not mark:
+    try:
+        with open(card, "rb") as file:
+            content = file.read(MAX_CARD).removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    except OSError as error:
+        raise ResourceError(f"{card}: cannot be read: {os_reason(error)}") from error
+    if (head := _HEAD.match(content)) is None:
         return ""
-    parts = re.split(r"^(?=[\w\"'])", head, flags=re.MULTILINE)              # each begins with a key
-    keys = [re.match(r"[\"']?(\w[\w-]*)", part) for part in parts]
-    return "".join(f"{part.rstrip()}\n" for part, key in zip(parts, keys, strict=True)
-                   if key is not None and key[1] not in FRONT_KEYS)
+    mark, keys, end = head.groups()
+    remedy = "or move the card away"
+    if not end:
+        raise DataError(f"{card}: its head has no end; write --- in the line after its keys, {remedy}")
+    try:
+        scratch.write_bytes(b"\n" * mark.count(b"\n") + keys)  # errors show its lines in the card
+        earlier = read_yaml(scratch, str(card))
+    except UsageError as error:
+        raise DataError(f"{error}; correct the head of the card, {remedy}") from error
+    begin = {line - mark.count(b"\n"): path[0] for path, (line, _) in earlier.marks.items() if len(path) == 1}
+    lines, key = list[str](), None
+    for number, line in enumerate(_LINE_END.split(keys.decode()), 1):
+        key = begin.get(number, key)
+        if line.startswith("#") or (key is not None and key not in FRONT_KEYS):
+            lines.append(line)
+    try:
+        scratch.write_bytes((kept := "".join(lines)).encode())
+        is_same = read_yaml(scratch).tree == {key: earlier.tree[key] for key in earlier.tree.keys() - FRONT_KEYS}
+    except UsageError:                                       # for example an alias of an anchor in another key
+        is_same = False
+    if not is_same:
+        raise DataError(f"{card}: begin each key of its head in a line of its own, without anchors (& and *), {remedy}")
+    return kept
 
 
 def is_huggingface(folder: Path) -> bool:

@@ -310,15 +310,39 @@ def test_keys_of_the_publisher_are_kept_in_a_card(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(("head", "kept"), [
-    ("license: mit\nlibrary_name: x\ntags:\n- a\n- b\n'widget':\n  - text: tags: 1\n# of the publisher\n"
-     "model-index: []\n",
-     "license: mit\n'widget':\n  - text: tags: 1\n# of the publisher\n"),
-    ("- mit\n", ""), ("", "")])
+    ("license: mit\nlibrary_name: x\ntags:\n- a\n- b\n'widget':\n  - text: 'tags: 1'\n# of the publisher\n"
+     "model-index: []\n", "license: mit\n'widget':\n  - text: 'tags: 1'\n# of the publisher\n"),
+    ("# one\nlicense: mit\ntags: [a, b,\nc, d]\n# two\nlanguage: no\n",
+     "# one\nlicense: mit\n# two\nlanguage: no\n"),
+    ("tags:\n- a\n# of the licence\nlicense: mit\nextra: |\n  a\n\n  # b\n",
+     "# of the licence\nlicense: mit\nextra: |\n  a\n\n  # b\n"),
+    ("\"tags\": [a]\n'license': 'a\x85b\n\n  é'\n", "'license': 'a\x85b\n\n  é'\n"),
+    ("library_name: x\n", ""), ("", ""), ("\n# no keys\n", "# no keys\n")])
 def test_lines_of_other_keys_are_kept_as_they_are(tmp_path: Path, head: str, kept: str) -> None:
-    for text in (f"---\n{head}---\n\ncard", f"---\n{head}no end", f"a card\n---\n{head}---\n"):
-        (tmp_path / "README.md").write_text(text)
-        expected = kept if text.endswith("---\n\ncard") else ""
-        assert folders._publisher_lines(tmp_path / "README.md") == expected
+    card, scratch = tmp_path / "README.md", tmp_path / "scratch"
+    for text in (f"---\n{head}---\n\ncard", f"---\n{head}---", f"\n \n--- \n{head}---\t\n", f"\ufeff---\n{head}---\n"):
+        for line_end in ("\n", "\r\n", "\r"):
+            card.write_text(text, "utf-8", newline=line_end)
+            assert folders._publisher_lines(card, scratch) == kept
+    for text in (f"a card\n---\n{head}---\n", f"----\n{head}---\n", ""):
+        card.write_text(text, "utf-8")
+        assert folders._publisher_lines(card, scratch) == ""
+
+
+@pytest.mark.parametrize(("card", "problem"), [
+    (b"---\nlicense: mit\n", r": its head has no end; write --- in the line after its keys"),
+    (b"\n---\nlicense: mit: 1\n---\n", r":3:13: mapping values are not allowed here; correct the head"),
+    (b"---\nlicense: mit\nauthor: Andr\xe9\n---\n", r":3: is not UTF-8; save the file as UTF-8; correct the head"),
+    (b"---\n- mit\n---\n", r":1: should be keys and values, .*; correct the head"),
+    (b"---\ntags: &t [a]\nother: *t\n---\n", r": begin each key of its head in a line of its own, without anchors"),
+    (b"---\n{license: mit, tags: [a]}\n---\n", r": begin each key of its head in a line of its own")])
+def test_a_damaged_head_of_a_card_changes_nothing(tmp_path: Path, card: bytes, problem: str) -> None:
+    WRITERS["huggingface"](tmp_path, table("a"))
+    (tmp_path / "README.md").write_bytes(card)
+    before = contents(tmp_path)
+    with pytest.raises(DataError, match=f"^{tmp_path}/README.md{problem}.*, or move the card away$"):
+        WRITERS["huggingface"](tmp_path, table("z"))
+    assert contents(tmp_path) == before
 
 
 def umask() -> int:
