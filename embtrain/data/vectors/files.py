@@ -28,6 +28,7 @@ from embtrain.data.vectors.text_lines import (
     FIX,
     MAX_LINE,
     VectorLine,
+    agreed_dims,
     declared_sizes,
     is_count,
     is_in_other_notation,
@@ -145,9 +146,8 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
                 if are_counts:
                     continue
                 break
-            if V < 2:                                        # line 2 decides if line 1 is ambiguous
-                second = possible_dims(line.text)
-                dims = [n for n in dims if n in second] or dims or second
+            if V < 2 or len(dims) > 1:                       # later lines decide if line 1 is ambiguous
+                dims = agreed_dims(dims, line.text)
             V, D = V + 1, dims[0] if dims else 0
             if not 1 <= D <= MAX_DIM:
                 raise DataError(f"{path}:{line.number}: should be a word and 1 to {MAX_DIM:,} numbers{FIX}")

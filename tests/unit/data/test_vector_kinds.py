@@ -178,6 +178,19 @@ def test_words_that_resemble_numbers_are_words(tmp_path: Path) -> None:
     assert read(file(tmp_path, content)).words == ["1,000", "0x1f", "3,", "version 1.2.3", "route 66,", "the 2nd"]
 
 
+@pytest.mark.parametrize("more", [b"", b"747\t1\t2\n", b"a b\t1\t2\n", b"Boeing 707\t1 2\n"])
+def test_names_in_front_of_the_first_tab_may_all_end_in_a_number(tmp_path: Path, more: bytes) -> None:
+    content = b"Boeing 747\t0.1\t0.2\nBoeing 737\t0.3 0.1\n" + more
+    words = ["Boeing 747", "Boeing 737", *[line.decode().partition("\t")[0] for line in more.splitlines()]]
+    assert read(file(tmp_path, content)).words == words
+    assert read(file(tmp_path, more + content)).words == words[2:] + words[:2]
+
+
+def test_a_number_with_a_point_in_front_of_the_first_tab_is_a_value(tmp_path: Path) -> None:
+    for content in (b"a 1\t0.1\t0.2\nb 2\t0.3\t0.1\nc 0.5\t1\t2\n", b"c 0.5\t0.1\t0.2\na 1\t0.3\t0.1\nb 1\t2\t3\n"):
+        assert read(file(tmp_path, content)).table.shape == (3, 3)
+
+
 @pytest.mark.parametrize("first", [b"-3 2", b"words 3", b"3" * 21 + b" 2"])
 def test_a_line_with_two_numbers_is_no_count(tmp_path: Path, first: bytes) -> None:
     assert ":2: should be a word and 1 number as in line 1, got 2" in refused(file(tmp_path, first + b"\na 1 2\n"))
