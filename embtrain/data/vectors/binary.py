@@ -15,7 +15,6 @@ import numpy as np
 from embtrain.common.errors import DataError
 from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors.files import (
-    MAX_LINE,
     MAX_WORD,
     WITHOUT_IT,
     VectorRows,
@@ -23,7 +22,7 @@ from embtrain.data.vectors.files import (
     decode_word,
     is_word,
     limit_hint,
-    parse_header,
+    read_header,
 )
 from embtrain.data.vectors.open import PLAIN, ReadOptions, open_unpacked
 
@@ -35,7 +34,7 @@ def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wor
     """Return the words and the table (V, D) float32. DataError names a damaged row, ResourceError if it takes too much
     memory."""
     with open_unpacked(path) as file:
-        V, D = parse_header(path, file.readline(MAX_LINE), 4, max_bytes, reading)
+        header, V, D = read_header(path, file, 4, max_bytes, reading)
         rows, newline = VectorRows(path, V, D, max_bytes, reading), False
         buffer, begin, need = b"", 0, 4 * (MAX_WORD + 4 * D)  # buffer[begin:]: the next row and bytes after it
         while True:
@@ -52,7 +51,7 @@ def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wor
             after = end + 1 + 4 * D
             if end < 0 or len(buffer) < after:
                 raise DataError(
-                    f"{where}: the file ends inside it: it is truncated, or line 1 declares too much"
+                    f"{where}: the file ends inside it: it is truncated, or line {header} declares too much"
                     f"{limit_hint(i, reading)}"
                 )
             newline = buffer[after:after + 1] == b"\n" if i == 0 else newline
@@ -64,10 +63,10 @@ def read_binary(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Wor
             begin = after + (newline and buffer[after:after + 1] == b"\n")
         if not rows.is_complete:
             n = len(rows.words)
-            raise DataError(f"{path}: ends after {counted(n, 'row', 'rows')}; line 1 declares {V:,}"
+            raise DataError(f"{path}: ends after {counted(n, 'row', 'rows')}; line {header} declares {V:,}"
                             f"{limit_hint(n, reading)}")
         if reading.limit is None and buffer[begin:].strip(b"\n"):
-            raise DataError(f"{path}: continues after the {counted(V, 'row', 'rows')} that line 1 declares"
+            raise DataError(f"{path}: continues after the {counted(V, 'row', 'rows')} that line {header} declares"
                             f"{limit_hint(V, reading)}")
     return rows.result()
 

@@ -16,7 +16,7 @@ import codecs
 import logging
 import re
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors.open import PLAIN, ReadOptions, max_unpacked_bytes, open_unpacked, refuse_other_formats
 from embtrain.data.vectors.text_lines import (
     FIX,
+    IN_DIGITS,
     MAX_LINE,
     VectorLine,
     agreed_dims,
@@ -101,37 +102,41 @@ def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
         refuse_other_formats(path, head, reading)
         if not head.strip():
             raise DataError(f"{path}: is not a vector file: it is empty; fetch it again")
-        first, _, rest = head.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n").partition(b"\n")
+        text = head.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n")
+        number = 1 + head.count(b"\n") - text.count(b"\n")
+        first, _, rest = text.partition(b"\n")
         if not rest and b"\r" in first.rstrip(b"\r"):
             raise DataError(f"{path}: its lines end in CR only; convert them: tr '\\r' '\\n' < FILE")
         if sizes := declared_sizes(first):
             while b"\n" not in rest and len(rest) < MAX_LINE and (more := file.read(_CHUNK)):
                 rest += more
             if sizes[0] and not rest.strip():
-                raise DataError(f"{path}: ends after 0 rows; line 1 declares {sizes[0]:,}; fetch it again")
+                raise DataError(f"{path}: ends after 0 rows; line {number} declares {sizes[0]:,}; fetch it again")
             values = rest.partition(b"\n")[0].rsplit(None, sizes[1])[1:]
             if len(values) == sizes[1] and parse_floats(values) is not None:
                 return "word2vec"
             return "word2vec-binary" if _BINARY & set(rest) or not is_text(rest, reading.codec) else "word2vec"
         if possible_dims(first):
             return "glove"
+        if fields := [field for field in first.split()[1:] if is_in_other_notation(field)]:
+            raise DataError(f"{path}:{number}: should be numbers after the word, got {fields[0][:40]!r}{IN_DIGITS}")
     raise DataError(f"{path}: is not a vector file; give word2vec text or binary, GloVe, fastText or safetensors")
 
 
 def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
     """Read word2vec text. DataError names the file and line of a fault."""
     with open_unpacked(path, reading) as file:
-        V, D = parse_header(path, file.readline(MAX_LINE), 2, max_bytes, reading)
+        header, V, D = read_header(path, file, 2, max_bytes, reading)
         rows = VectorRows(path, V, D, max_bytes, reading)
-        for line in nonblank_lines(path, file, 2):
+        for line in nonblank_lines(path, file, header + 1):
             if rows.is_full:
                 if reading.limit is None:
-                    raise DataError(f"{path}:{line.number}: more rows than the {V:,} that line 1 declares"
+                    raise DataError(f"{path}:{line.number}: more rows than the {V:,} that line {header} declares"
                                     f"{limit_hint(V, reading)}")
                 break
-            _add_row(rows, line, D, f"a word and {counted(D, 'number', 'numbers')}", reading)
+            _add_row(rows, line, D, reading, has_header=True)
     if not rows.is_complete:
-        raise DataError(f"{path}: ends after {counted(len(rows.words), 'row', 'rows')}; line 1 declares {V:,}"
+        raise DataError(f"{path}: ends after {counted(len(rows.words), 'row', 'rows')}; line {header} declares {V:,}"
                         f"{limit_hint(len(rows.words), reading)}")
     return rows.result()
 
@@ -162,7 +167,7 @@ def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Word
         for line in nonblank_lines(path, file, 1):
             if rows.is_full:
                 break
-            _add_row(rows, line, D, f"a word and {counted(D, 'number', 'numbers')} as in line 1", reading)
+            _add_row(rows, line, D, reading, has_header=False)
     if all("." in word and parse_floats([word.encode()]) is not None for word in rows.words):
         raise DataError(f"{path}: its lines contain only numbers; begin each with its word")
     return rows.result()
@@ -181,27 +186,31 @@ def limit_hint(n: int, reading: ReadOptions) -> str:
     return "; fetch it again" if not n else f"; fetch it again, or {reading.limit_remedy(n)}"
 
 
-def parse_header(path: Path, line: bytes, min_value_bytes: int, max_bytes: int, reading: ReadOptions
-                 ) -> tuple[int, int]:
-    """Return V and D of a header. DataError if the file is too small for them, ResourceError if the memory is.
+def read_header(path: Path, file: IO[bytes], min_value_bytes: int, max_bytes: int, reading: ReadOptions
+                ) -> tuple[int, int, int]:
+    """Read the first line that is not blank, the header; return its number, V and D.
 
-    min_value_bytes: the fewest bytes that a value takes in the file.
+    DataError if the file is too small for them, ResourceError if the memory is. min_value_bytes: the fewest bytes that
+    a value takes in the file.
     """
-    sizes = declared_sizes(line.removeprefix(codecs.BOM_UTF8))
+    number, line = 1, file.readline(MAX_LINE).removeprefix(codecs.BOM_UTF8)
+    while line and not line.strip():
+        number, line = number + 1, file.readline(MAX_LINE)
+    sizes = declared_sizes(line)
     if sizes is None:
-        raise DataError(f"{path}:1: should be the number of words and of dimensions, got {line[:40]!r}{FIX}")
+        raise DataError(f"{path}:{number}: should be the number of words and of dimensions, got {line[:40]!r}{FIX}")
     V, D = sizes
     declared = f"declares {counted(V, 'word', 'words')} of {counted(D, 'dimension', 'dimensions')}"
     if V == 0 or not 1 <= D <= MAX_DIM:
-        raise DataError(f"{path}:1: {declared}; should be 1 or more words of 1 to {MAX_DIM:,}")
+        raise DataError(f"{path}:{number}: {declared}; should be 1 or more words of 1 to {MAX_DIM:,}")
     n = V if reading.limit is None else min(V, reading.limit)
     size = max_unpacked_bytes(path) * (2 if reading.is_wide else 1)
     # One letter, a blank, the values; the last newline may be missing.
     if n * (2 + min_value_bytes * D) - 1 > size and 4 * n * D > _SMALL:
-        raise DataError(f"{path}:1: {declared}, more than its {path.stat().st_size:,} bytes can contain; fetch it "
-                        f"again, or {reading.limit_remedy('N')}")
+        raise DataError(f"{path}:{number}: {declared}, more than its {path.stat().st_size:,} bytes can contain; fetch "
+                        f"it again, or {reading.limit_remedy('N')}")
     check_memory(path, n, D, max_bytes)
-    return V, D
+    return number, V, D
 
 
 def decode_word(word: bytes, where: str, reading: ReadOptions = PLAIN) -> str:
@@ -233,21 +242,21 @@ def is_text(text: bytes, codec: str, is_complete: bool = False) -> bool:
     return True
 
 
-def _add_row(rows: VectorRows, line: VectorLine, D: int, should: str, reading: ReadOptions) -> None:
-    """Append the word and the values of a line."""
+def _add_row(rows: VectorRows, line: VectorLine, D: int, reading: ReadOptions, has_header: bool) -> None:
+    """Append the word and the values of a line. has_header: D is declared, not the number of values in line 1."""
     where = f"{rows.path}:{line.number}"
     word, *values = line.text.rsplit(None, D)
-    if len(values) == D - 1 and line.text[:1].isspace():
+    if len(values) == D - 1 and line.text[:1].isspace() and parse_floats([word]) is not None:
         word, values = b"", [word, *values]
     by_tab = bool(values) and b"\t" in line.text[len(word):].partition(values[0])[0] and b"\t" not in word
     parts = word.split()
     before = parts[-1] if len(parts) > 1 and not by_tab else b""           # a number in place of the end of the word
     cut = f"; the file ends inside this line{limit_hint(len(rows.words), reading)}" if line.is_cut else ""
     if len(values) != D or (before and parse_floats([before]) is not None):
+        should = f"a word and {counted(D, 'number', 'numbers')}{'' if has_header else ' as in line 1'}"
         raise DataError(f"{where}: should be {should}, got {len(line.text.split()) - 1} after the word{cut or FIX}")
-    if is_in_other_notation(before):
-        raise DataError(f"{where}: should be numbers after the word, got {before[:40]!r}; write each in digits with a "
-                        "decimal point, and only blanks between two")
+    if not has_header and is_in_other_notation(before):
+        raise DataError(f"{where}: should be numbers after the word, got {before[:40]!r}{IN_DIGITS}")
     text = decode_word(word.lstrip(b" "), where, reading)
     _fill_row(rows.add(text), values, where, cut or FIX)
     if line.ends_bare:
@@ -259,7 +268,7 @@ def _fill_row(row: np.ndarray, values: list[bytes], where: str, fix_last: str) -
     """Write the values to a row. fix_last: the remedy for a last value that is not a number, and may be cut."""
     if (numbers := parse_floats(values)) is None:
         bad = next(v for v in values if parse_floats([v]) is None)
-        fix = fix_last if bad is values[-1] else FIX
+        fix = IN_DIGITS if is_in_other_notation(bad) else fix_last if bad is values[-1] else FIX
         raise DataError(f"{where}: should be numbers after the word, got {bad[:40]!r}{fix}")
     with np.errstate(over="ignore"):  # 1e39 becomes infinity, rejected below
         row[:] = numbers

@@ -12,6 +12,7 @@ from embtrain.common.errors import DataError
 
 MAX_LINE = 64 * 65_536   # bytes
 FIX = "; fetch the file again, or correct the line"
+IN_DIGITS = "; write each in digits with a decimal point, and only blanks between two"
 _HEX = re.compile(rb"[+-]?0[xX][\da-fA-F]+")
 
 

@@ -164,11 +164,11 @@ def test_files_with_too_little_or_wrong_lines(tmp_path: Path, content: bytes, me
 
 @pytest.mark.parametrize(("field", "content"), [
     (b"1,5", b"a 1,5 2\nb 2,5 3\n"), (b"0.5,", b"a, 0.5, 0.6\nb, 0.1, 0.2\n"), (b"0.5;", b"a 1 0.5; 2\nb 3 4 5\n"),
-    (b"0x1", b"a 0x1 2\nb 0x2 3\n"), (b"1_0", b"a 1_0 2\n"), (b"-.5,", b"1 1\na -.5, 2\n"),
-    (b"1.000,5", b"a 1.000,5 2\n"),
+    (b"0x1", b"a 0x1 2\nb 0x2 3\n"), (b"1_0", b"a 1_0 2\n"), (b"0,1", b"\na 0,1 0,2\nb 0,3 0,4\n"),
+    (b"1.000,5", b"a 1.000,5 2\n"), (b"0,1", b"1 2\na 0,1 0,2\n"), (b"0,2", b"1 2\na 0.1 0,2"),
 ])
 def test_numbers_in_another_notation_are_not_a_part_of_the_word(tmp_path: Path, field: bytes, content: bytes) -> None:
-    line = 1 + content.startswith(b"1 1\n")
+    line = 1 + content.startswith((b"1 2\n", b"\n"))
     assert refused(file(tmp_path, content)) == (f":{line}: should be numbers after the word, got {field!r}; write each "
                                                 "in digits with a decimal point, and only blanks between two")
 
@@ -176,6 +176,7 @@ def test_numbers_in_another_notation_are_not_a_part_of_the_word(tmp_path: Path, 
 def test_words_that_resemble_numbers_are_words(tmp_path: Path) -> None:
     content = b"1,000 1 2\n0x1f 3 4\n3, 5 6\nversion 1.2.3 7 8\nroute 66,\t9 10\nthe 2nd 1 2\n"
     assert read(file(tmp_path, content)).words == ["1,000", "0x1f", "3,", "version 1.2.3", "route 66,", "the 2nd"]
+    assert read(file(tmp_path, b"2 2\nover 1,000 1 2\na 0x1f 3 4\n")).words == ["over 1,000", "a 0x1f"]
 
 
 @pytest.mark.parametrize("more", [b"", b"747\t1\t2\n", b"a b\t1\t2\n", b"Boeing 707\t1 2\n"])
@@ -204,8 +205,20 @@ def test_a_whole_last_line_without_its_end_has_the_remedy_of_its_fault(tmp_path:
 
 
 def test_blank_lines_in_front_are_skipped(tmp_path: Path) -> None:
-    assert np.array_equal(read(file(tmp_path, b"\xef\xbb\xbf \r\n\n" + PLAIN)).table, KINGS)
-    assert refused(file(tmp_path, b"\n3 3\n" + PLAIN)).startswith(":1: should be the number of words")
+    for blank in (b"", b"\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r\n\n"):
+        for content in (PLAIN, b"3 3\n" + PLAIN, b"3 3\n\n" + PLAIN):
+            assert np.array_equal(read(file(tmp_path, blank + content)).table, KINGS)
+        binary = b"".join(word + b" " + row.tobytes() for word, row in zip((b"a", b"b", b"c"), KINGS, strict=True))
+        assert np.array_equal(read(file(tmp_path, blank + b"3 3\n" + binary)).table, KINGS)
+    for content in (b"4 3\n" + PLAIN, b"4 3\n" + binary, b"2 3\n" + PLAIN, b"2 3\n" + binary, b"3 3\n"):
+        assert " line 3 declares" in refused(file(tmp_path, b"\n \n" + content))
+    assert refused(file(tmp_path, b"\n\n0 3\n" + PLAIN)).startswith(":3: declares 0 words")
+    assert refused(file(tmp_path, b"\n3 3\na 1 2\n")).startswith(":3: should be a word and 3 numbers, got 2")
+
+
+def test_a_missing_value_after_a_leading_blank_is_not_an_empty_word(tmp_path: Path) -> None:
+    assert ":2: should be a word and 3 numbers, got 2 after" in refused(file(tmp_path, b"1 3\n cat 1 2\n"))
+    assert ":2: its word is empty" in refused(file(tmp_path, b"1 3\n 1 2 3\n"))
 
 
 def test_a_list_of_counts_is_not_a_file_of_vectors(tmp_path: Path) -> None:
