@@ -10,8 +10,8 @@ names (GOLD_NAMES), else a later one. Of several columns of numbers or labels th
 A line that begins with `#` or `%` and a blank is a comment, unless it is a row of the table (`RowFilter`).
 The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields,
 empty ones at the end of a line left out where they are surplus. A first line without a number where the others have one
-is a header, which is skipped with a warning. A comment in front of it that names columns is the header instead, unless
-this line names columns too (`RowShape.find_header`).
+is a header, which is skipped with a warning; a number in another notation there (`7,35`) is an error. A comment in
+front of it that names columns is the header instead, unless this line names columns too (`RowShape.find_header`).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from embtrain.data.formats.table_rows import (
     RowFilter,
     RowShape,
     column_counts,
+    is_faulty_number,
     is_number,
     is_skipped,
     named_words,
@@ -138,6 +139,9 @@ def detect_layout(sample: Sequence[str], path: Path, is_label: Callable[[str], b
         if header := title is not None or (first is not None and gold is not None
                                            and not kinds[gold[1]](first[gold[0]])):
             break                                     # else the first line is a pair, as of the words child and parent
+    if header and gold and not title and words not in named and is_faulty_number(value := rows[0][gold[0]]):
+        raise DataError(f"{_place(path, {sample[0]}.__contains__)}: column {gold[0] + 1}: should contain {gold_forms}, "
+                        f"got {value[:40]!r}; {number_remedy(value) or 'correct it, or name the columns here'}")
     titles = [f" ({title[:40]!r})" if header else "" for title in rows[0]]
     columns = [f"column{i + 1}" for i in range(n)]
     columns[words[0]], columns[words[1]] = "word1", "word2"

@@ -47,6 +47,12 @@ def number_remedy(text: str) -> str:
     return f"write a decimal point: {text.replace(',', '.')}" if is_decimal else ""
 
 
+def is_faulty_number(text: str) -> bool:
+    """Return whether a text is likely a number in a wrong notation: digits, without letters and not a range (1-10)."""
+    return bool(number_remedy(text)) or (re.search(r"\d", text) is not None and re.search(
+        r"[^\W\d_]|\d\s*(?:[-\u2013\u2014]|\.{2,})\s*\d", text) is None)
+
+
 def is_skipped(text: str, form: GoldFormat) -> bool:
     """Return whether a line is blank, or begins with the recipe's prefix of comments."""
     return not text.strip() or (form.comment is not None and text.lstrip().startswith(form.comment))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -258,6 +259,28 @@ def test_lines_of_one_field_do_not_decide_the_layout(more: list[str]) -> None:
     """One column was the smallest of several frequent numbers of columns, and the table was refused."""
     form = own_benchmarks.detect_layout(["king,queen,5", *more], Path("x"))
     assert (form.delimiter, form.columns) == ("comma", ("word1", "word2", "score"))
+
+
+@pytest.mark.parametrize(("score", "remedy"), [
+    ("7,35", "write a decimal point: 7.35"), ("7,35e-1", "write a decimal point: 7.35e-1"),
+    ("1,234", "write a decimal point, or remove a thousands separator"),
+    ("1,234,567", "remove the thousands separators"),
+    *((score, "correct it, or name the columns here")
+      for score in ("1_0", "50%", "\u22120.5", "7.35.", "1 234", "7/10"))])
+def test_a_faulty_number_in_the_first_line_does_not_make_it_a_header(tmp_path: Path, score: str, remedy: str) -> None:
+    own = tmp_path / "own.txt"
+    for rows in ("tree;house;1.5\na;b;3\n", "tree;house;True\na;b;False\n"):
+        own.write_text(f"\n# a comment\ncat;dog;{score}\n{rows}", "utf-8")
+        with pytest.raises(DataError, match=f"own.txt:3: column 3: should contain numbers, .*; {re.escape(remedy)}$"):
+            own_benchmarks.recipe_from_table(own)
+    own.write_text(f"word1;word2;{score}\ntree;house;1.5\na;b;3\n", "utf-8")
+    assert own_benchmarks.recipe_from_table(own).format.header
+
+
+@pytest.mark.parametrize("title", ["1-10", "(0\u201310)", "1 .. 7", "SimLex999", "", "7.35 (mean)"])
+def test_a_column_of_scores_may_have_a_name_with_digits(tmp_path: Path, title: str) -> None:
+    (tmp_path / "own.txt").write_text(f"noun\tother\t{title}\ntree\thouse\t1.5\na\tb\t3\n", "utf-8")
+    assert own_benchmarks.recipe_from_table(tmp_path / "own.txt").format.header
 
 
 def test_of_several_frequent_numbers_of_columns_the_smallest_is_used() -> None:
