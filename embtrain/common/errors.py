@@ -145,6 +145,17 @@ def os_reason(error: OSError) -> str:
     return f"{error.strerror or error}{place}{permission_remedy(error)}"
 
 
+def read_error(path: str | os.PathLike[str], error: Exception, fault: str) -> EmbtrainError:
+    """Return the error of a file that cannot be read: ResourceError without permission, else DataError with `fault`.
+
+    The file itself is checked too, because safetensors reports a missing permission as a missing file.
+    """
+    if isinstance(error, PermissionError) or (os.path.exists(path) and not os.access(path, os.R_OK)):
+        reason = os_reason(PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path)))
+        return ResourceError(f"{os.fspath(path)}: cannot be read: {reason}")
+    return DataError(f"{os.fspath(path)}: {fault}")
+
+
 def permission_remedy(error: OSError) -> str:
     """Return the end of a message about a missing permission; '' for another error."""
     return f"; {_FORBIDDEN[error.errno]}" if error.errno in _FORBIDDEN else ""

@@ -22,7 +22,7 @@ import safetensors
 
 from embtrain.common import machine
 from embtrain.common.config import Layer
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.gensim.errors import MissingFileError
@@ -100,9 +100,10 @@ def read(path: str | os.PathLike, kind: str) -> SavedModel:
         with safetensors.safe_open(path, framework="numpy") as file:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  safe_open is not a dict
             metadata = file.metadata()
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{path}: cannot be read: {error}; {_REMEDY}") from error
     except (OSError, safetensors.SafetensorError) as error:
-        kind_of_error = MissingFileError if isinstance(error, FileNotFoundError) else DataError
-        raise kind_of_error(f"{path}: cannot be read: {error}; {_REMEDY}") from error
+        raise read_error(path, error, f"cannot be read: {error}; {_REMEDY}") from error
     checksummed.check(path, metadata, arrays)
     try:
         tree = json.loads(arrays["model"].tobytes())

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.errors import DataError, ResourceError, UsageError, read_error
 from embtrain.common.files import read_json
 from embtrain.data.storage.containers import Budget, damage_as_data_error
 
@@ -110,7 +110,8 @@ def saved_files(folder: Path) -> set[str] | None:
         names = {str(entry["filename"]) for entry in state["_data_files"]}
         indices = state.get("_indices_data_files")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: does not list the files of a data set; save it again with save_to_disk") from error
+        raise read_error(path, error, "does not list the files of a data set; save it again with save_to_disk"
+                         ) from error
     if indices:
         raise DataError(f"{path}: rows of the data set were selected but not written; save it again after "
                         "flatten_indices()")

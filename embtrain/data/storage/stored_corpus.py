@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import safetensors
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, read_error
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 
@@ -46,7 +46,7 @@ def read(folder: Path) -> dict[str, np.ndarray] | None:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  safe_open is not a dict
             metadata = file.metadata()
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; restore the file that training wrote") from error
+        raise read_error(path, error, f"cannot be read: {error}; restore the file that training wrote") from error
     if not metadata or checksummed.CHECKSUM_KEY not in metadata:
         raise DataError(f"{path}: has no sha256; restore the file that training wrote")
     checksummed.check(path, metadata, arrays)
@@ -64,7 +64,7 @@ def counts(folder: Path) -> np.ndarray | None:
         with safetensors.safe_open(path, framework="numpy") as file:
             frequencies: np.ndarray = file.get_tensor("counts")
     except (OSError, safetensors.SafetensorError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; restore the file that training wrote") from error
+        raise read_error(path, error, f"cannot be read: {error}; restore the file that training wrote") from error
     return frequencies
 
 

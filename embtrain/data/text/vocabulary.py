@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, read_error
 from embtrain.common.files import write_atomically
 
 
@@ -54,7 +54,7 @@ class Vocabulary:
         try:
             lines = path.read_bytes().decode("utf-8", "surrogatepass").split("\n")
         except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+            raise read_error(path, error, f"cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: byte {error.start}: not UTF-8") from error
         for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):

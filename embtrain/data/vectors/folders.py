@@ -27,7 +27,7 @@ import safetensors
 import yaml
 
 from embtrain.common.config import read_yaml
-from embtrain.common.errors import DataError, ResourceError, UsageError, os_reason
+from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.files import check_exists, write_atomically, write_json, write_text
 from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
@@ -86,7 +86,7 @@ def _publisher_lines(card: Path, scratch: Path) -> str:
         with open(card, "rb") as file:
             content = file.read(MAX_CARD).removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     except OSError as error:
-        raise ResourceError(f"{card}: cannot be read: {os_reason(error)}") from error
+        raise read_error(card, error, f"cannot be read: {error.strerror}; move it away") from error
     if (head := _HEAD.match(content)) is None:
         return ""
     mark, keys, end = head.groups()
@@ -178,7 +178,7 @@ def read_huggingface(folder: Path) -> Vectors:
     try:
         words = _names(folder / VOCABULARY, shape[0])
     except (OSError, ValueError) as error:
-        raise DataError(f"{folder / VOCABULARY}: cannot be read: {error}; {RESTORE_IT}") from error
+        raise read_error(folder / VOCABULARY, error, f"cannot be read: {error}; {RESTORE_IT}") from error
     table = arrays[TABLE]
     if len(words) != len(table) or len(set(words)) != len(words) or not np.isfinite(table).all():
         raise DataError(f"{folder}: {VOCABULARY} should have one name for each of the {len(table):,} rows of {MODEL}, "

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import safetensors
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, read_error
 from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.data.text.ngrams import Ngrams
@@ -123,8 +123,8 @@ class SubwordTable:
             return cls(ngrams, arrays["ngram_rows"], _decode(arrays["words"]), arrays["word_rows"],
                        "mean" if is_mean else "sum")
         except (OSError, safetensors.SafetensorError, ValueError) as error:
-            raise DataError(f"{path}: cannot be read as a file of subwords: {error}; restore the file that training "
-                            "wrote") from error
+            raise read_error(path, error, f"cannot be read as a file of subwords: {error}; restore the file that "
+                                          "training wrote") from error
 
 
 def _encode(texts: Sequence[str]) -> np.ndarray:

@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, read_error
 from embtrain.common.progress import Progress
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FileRules, Inventory
@@ -181,7 +181,7 @@ def encode_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded
     try:
         table = npy.load(path, "r")
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: is not a complete .npy file of numbers: {error}") from error
+        raise read_error(path, error, f"is not a complete .npy file of numbers: {error}") from error
     if table.ndim != 2 or table.dtype.kind not in "iu" or 0 in table.shape:
         raise DataError(f"{path}: should be integers of two axes, walks and nodes, got {table.dtype} {table.shape}")
     rows = max(1, (1 << 22) // table.shape[1])

@@ -24,7 +24,7 @@ from typing import Any
 from embtrain import report
 from embtrain.common import progress, terminal
 from embtrain.common.config import as_sets
-from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError, is_lack_of_resources
+from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError, is_lack_of_resources, read_error
 from embtrain.common.files import claim_folder, dated_folder, read_json
 from embtrain.common.shipped import benchmark_label
 from embtrain.common.types import Score
@@ -57,7 +57,7 @@ class Comparison:
         try:
             return read_json(path, MAX_RESULTS_BYTES)
         except (OSError, ValueError) as error:
-            raise DataError(f"{path}: contains no results: {error}") from error
+            raise read_error(path, error, f"contains no results: {error}") from error
 
     @cached_property
     def record(self) -> ComparisonResults:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embtrain.common.config import Section
-from embtrain.common.errors import DataError, UsageError, is_lack_of_resources
+from embtrain.common.errors import UsageError, is_lack_of_resources, read_error
 from embtrain.common.files import read_json
 from embtrain.common.shipped import benchmark_label
 from embtrain.common.types import Score
@@ -134,7 +134,7 @@ def read_outcome(root: Path, name: str, label: str, loss: str | None, model: str
                 reason, code = str(tree["error"]), tree.get("code")     # a run that was left out has no code
                 starved, was_started = is_lack_of_resources(code), code is not None
             except (OSError, ValueError, KeyError, TypeError) as error:
-                raise DataError(f"{failure}: contains no error: {error}") from error
+                raise read_error(failure, error, f"contains no error: {error}") from error
         return CellOutcome(name, label, loss, model, seed, folder, shown, reason, starved=starved,
                            was_started=was_started)
     record = run_record.read(folder)

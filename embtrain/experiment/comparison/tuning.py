@@ -22,7 +22,7 @@ from typing import Any
 
 from embtrain.common import progress, shipped, terminal
 from embtrain.common.config import as_sets
-from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.errors import DataError, ResourceError, UsageError, read_error
 from embtrain.common.files import lock_folder, read_json, write_json
 from embtrain.evaluate.comparison.results import ChosenSettings
 from embtrain.evaluate.heldout import higher_better
@@ -106,7 +106,7 @@ def read(folder: Path) -> dict[str, Any]:
                 trial["settings"].items(), trial["value"]
         return tree
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: was not written by a search: {error}") from error
+        raise read_error(path, error, f"was not written by a search: {error}") from error
 
 
 def first_trial_sets(folder: Path, grid: Grid, task: type[Task]) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from embtrain import report
 from embtrain.common import files, machine
 from embtrain.common.config import dump, flatten
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.progress import print_line
 from embtrain.common.types import Score
 from embtrain.data.catalogue.benchmark import EvalRecipe
@@ -131,7 +131,8 @@ class Run:
         try:
             return [Score(**row) for row in files.read_json(path)]
         except (OSError, ValueError, TypeError) as error:
-            raise DataError(f"{path}: contains no scores: {error}") from error
+            raise read_error(path, error, f"contains no scores: {error}; restore the file that training wrote"
+                             ) from error
 
     def table(self) -> str:
         """Format the leading scores for a terminal, with the path of the report for the others."""

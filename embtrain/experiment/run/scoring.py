@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common import machine, shipped
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.files import write_atomically
 from embtrain.common.terminal import format_count, format_part
 from embtrain.common.types import Batch, Query, Score
@@ -235,7 +235,7 @@ def read_items(path: Path) -> Items:
             items = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
             metadata = file.metadata()
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: contains no items of a run: {error}") from error
+        raise read_error(path, error, f"contains no items of a run: {error}") from error
     checksummed.check(path, metadata, items)
     for name, values in items.items():
         if values.ndim != 1 or values.dtype != (np.int64 if name.endswith("/cluster") else np.float64):

@@ -12,7 +12,7 @@ from typing import Any
 
 from embtrain.common import files
 from embtrain.common.config import flatten, read_yaml
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.files import as_argument, check_exists, read_json, resume_command
 from embtrain.common.output_paths import RUN_FILES, RUN_FOLDERS, check_kinds, check_output_folder, is_run_folder
 from embtrain.data.storage.known_files import expected_content
@@ -145,8 +145,8 @@ def restore_engine(folder: Path, settings: Settings) -> Settings:
     try:
         engine = read_json(path).get("engine", "autograd")
     except (OSError, ValueError, AttributeError) as error:
-        raise DataError(f"{path}: does not contain the engine: {error}; restore the file that training "
-                        "wrote") from error
+        raise read_error(path, error, f"does not contain the engine: {error}; restore the file that training wrote"
+                         ) from error
     if engine not in ("autograd", "fused"):
         raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither autograd nor fused")
     if chosen not in ("auto", engine):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from embtrain.common import files
-from embtrain.common.errors import DataError
+from embtrain.common.errors import DataError, read_error
 from embtrain.common.progress import print_line
 from embtrain.common.terminal import format_count
 from embtrain.common.types import Score
@@ -187,5 +187,5 @@ def texts_of(run: Path) -> list[dict[str, str]]:
     try:
         return [{"name": str(text["name"]), "sha256": str(text["sha256"])} for text in files.read_json(path)["texts"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path}: does not contain the texts of the run; restore the file that training "
-                        "wrote") from error
+        raise read_error(path, error, "does not contain the texts of the run; restore the file that training wrote"
+                         ) from error

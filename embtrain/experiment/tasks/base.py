@@ -19,7 +19,7 @@ from embtrain.common.candidate_lists import CandidateLists, ListKey
 from embtrain.common.config import Section
 from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.files import read_json
 from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
@@ -275,7 +275,7 @@ def read_identity(folder: Path) -> dict[str, Any]:
     try:
         identity = read_json(path)["corpus"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path}: does not describe the corpus; restore the file that training wrote") from error
+        raise read_error(path, error, "does not describe the corpus; restore the file that training wrote") from error
     if not isinstance(identity, dict):
         raise DataError(f"{path}: corpus is not a mapping; restore the file that training wrote")
     return identity

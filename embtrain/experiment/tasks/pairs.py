@@ -12,7 +12,7 @@ from torch import Tensor
 
 from embtrain.common import machine
 from embtrain.common.candidate_lists import CandidateLists, ListKey
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.files import write_text
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
@@ -173,7 +173,7 @@ class PairsTask(Task):
         try:
             written = path.read_bytes().decode("utf-8").split("\n")[:-1]  # a name may contain other line-end characters
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: cannot be read: {error}") from error
+            raise read_error(path, error, f"cannot be read: {error}") from error
         if written != self.hierarchy.concepts:
             raise self.ids_changed(folder, "concepts.txt")
 

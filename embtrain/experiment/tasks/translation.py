@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from embtrain.common import machine, shipped
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.files import read_json, write_json, write_text
 from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
@@ -123,8 +123,8 @@ class TranslationTask(Task):
             find_corpus = read_json(path)["corpus"]
             tokenizer, pieces = find_corpus["tokenizer"], find_corpus.get("pieces", ["none", "none"])[0]
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise DataError(f"{path}: does not contain how lines are split into words: {error}; restore the file of "
-                            "the run") from error
+            raise read_error(path, error, f"does not contain how lines are split into words: {error}; restore the file "
+                                          "of the run") from error
         if tokenizer not in ("signs", "whitespace"):
             raise DataError(f"{path}: corpus.tokenizer: {str(tokenizer)[:20]!r} is neither signs nor whitespace")
         if pieces not in get_args(Pieces):

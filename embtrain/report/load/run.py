@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embtrain.common.config import read_yaml
-from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.errors import DataError, ResourceError, UsageError, os_reason
 from embtrain.common.files import check_exists
 from embtrain.common.json_records import MAX_VALUE, decode, finite_or_none, mapping, type_words
 from embtrain.common.types import Score
@@ -131,7 +131,7 @@ def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
     except OSError as error:
-        raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ResourceError(f"{path}: cannot be read: {os_reason(error)}") from error
 
 
 def _config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:

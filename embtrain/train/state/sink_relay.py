@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.errors import ResourceError, read_error
 from embtrain.common.files import read_json, write_json
 from embtrain.common.types import Score
 from embtrain.train.sinks.base import LogLine, Sink, find, numeric_values
@@ -104,4 +104,4 @@ def _start_time(path: Path, now: float) -> float:
     try:
         return float(read_json(path)["begun"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: does not contain the start time of the run: {error}; remove it") from error
+        raise read_error(path, error, f"does not contain the start time of the run: {error}; remove it") from error

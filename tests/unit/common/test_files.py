@@ -19,8 +19,13 @@ from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, ResourceError, UsageError, os_reason
 from embtrain.common.files import TEMPORARY_SUFFIX, create_once, temporary_folder, write_atomically, write_text
 from embtrain.common.output_paths import check_output_file, resolve_output_link
+from embtrain.data.storage import stored_corpus
 from embtrain.data.vectors.open import open_unpacked
 from embtrain.data.vectors.replaced_files import replace_files
+from embtrain.data.vectors.subword_table import SubwordTable
+from embtrain.experiment.run.run import Run
+from embtrain.experiment.run.scoring import read_items
+from embtrain.experiment.tasks.base import read_identity
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import MetricsLog
 
@@ -287,6 +292,22 @@ def test_every_reader_reports_missing_permission_in_the_same_words(tmp_path: Pat
     for read, name in readers:
         with pytest.raises(ResourceError, match=f"^{tmp_path / name}: no permission to read it$"):
             read(tmp_path / name)
+
+
+def test_readers_of_a_run_report_missing_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """safetensors reports it as a missing file, as if the file were damaged."""
+    names = ("scores.json", "identity.json", "items.safetensors", "subwords.safetensors", "corpus.safetensors")
+    readers: list[Callable[[], object]] = [
+        lambda: Run(tmp_path).scores, lambda: read_identity(tmp_path), lambda: read_items(tmp_path / names[2]),
+        lambda: SubwordTable.load(tmp_path / names[3]), lambda: stored_corpus.read(tmp_path)]
+    for name, read in zip(names, readers, strict=True):
+        (tmp_path / name).write_bytes(b"\xff damaged")
+        with pytest.raises(DataError, match=f"^{tmp_path / name}: "):
+            read()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "access", lambda path, mode, name=name: path != tmp_path / name)
+            with pytest.raises(ResourceError, match=f"^{tmp_path / name}: cannot be read: Permission denied; change"):
+                read()
 
 
 def checkpoint_in(folder: Path) -> None:

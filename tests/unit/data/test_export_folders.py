@@ -345,6 +345,26 @@ def test_a_damaged_head_of_a_card_changes_nothing(tmp_path: Path, card: bytes, p
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("name", ["vocab.txt", "config.json", "README.md"])
+def test_a_missing_permission_is_not_reported_as_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+                                                         ) -> None:
+    """Tests may run as root, who can read every file."""
+    def refuse(path: Any, *args: Any, **keywords: Any) -> Any:
+        if isinstance(path, str | Path) and Path(path) == tmp_path / name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *args, **keywords)
+
+    real = open
+    WRITERS["huggingface"](tmp_path, table("a"))
+    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("io.open", refuse)
+    with pytest.raises(ResourceError, match=f"^{tmp_path / name}: cannot be read: Permission denied; change the perm"):
+        if name == "vocab.txt":
+            folders.read_any(tmp_path)
+        export._check_folder(tmp_path, "huggingface")
+        WRITERS["huggingface"](tmp_path, table("z"))
+
+
 def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from embtrain.common.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.files import read_json, write_json
 from embtrain.common.shipped import benchmark_label
 from embtrain.common.terminal import format_part
@@ -52,7 +52,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         identity = read_json(path)
         return identity, dict(identity.get(KEY, {}))
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path}: is damaged: {error}; restore the file that training wrote") from error
+        raise read_error(path, error, f"is damaged: {error}; restore the file that training wrote") from error
 
 
 def _changed(recorded: Mapping[str, Any], hashes: Mapping[str, str]) -> list[str]:
