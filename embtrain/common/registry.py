@@ -236,8 +236,8 @@ def _refusal(entry: importlib.metadata.EntryPoint, value: Any, base: type) -> st
     try:
         if entry.group in guards:
             guards[entry.group](_with_defaults(value, base))
-    except (UsageError, WrongClass) as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001  of a descriptor, a metaclass or a default of the class
+        return str(error) if isinstance(error, EmbtrainError) else f"{entry.value}: {type(error).__name__}: {error}"
     return ""
 
 

@@ -8,11 +8,12 @@ and so is a source of the user that cannot be copied, for example because it con
 from __future__ import annotations
 
 import copy
+import copyreg
 import inspect
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -32,24 +33,59 @@ class Kept:
     source: NegativeSource
 
 
+class _Sink(io.RawIOBase):
+    """A file that keeps nothing."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return memoryview(data).nbytes
+
+
+class _TrialPickler(ForkingPickler):
+    """Pickles an object as for a file. ForkingPickler itself moves tensors to memory that processes share."""
+
+    def __init__(self) -> None:
+        super().__init__(_Sink())
+        self.dispatch_table = copyreg.dispatch_table
+
+
+_on_trial: set[int] = set()  # ids of sources
+
+
 def _is_kept(source: NegativeSource) -> bool:
     """Whether a copy of a module contains its source object. UsageError if it can be neither copied nor built again."""
     if is_ours(type(source)):
         return False
+    if id(source) in _on_trial:              # it refers to the network that contains the module
+        return True
+    _on_trial.add(id(source))
     try:
-        _duplicate(source)
+        tried = [_failure(lambda: _TrialPickler().dump(source)), _failure(lambda: _duplicate(source))]
+        errors = [error for error in tried if error is not None]
+        if not errors or _is_built_by_problem(source):
+            return not errors
+        if len(errors) < len(tried):         # as of a class inside a function, which can be copied, but not pickled
+            return True
+    finally:
+        _on_trial.discard(id(source))
+    raise UsageError(f"negatives: {described(source)}: cannot be copied or saved with its module: "
+                     f"{type(errors[-1]).__name__}: {errors[-1]}; leave that value out in __getstate__, or let the "
+                     "constructor take config and problem alone") from errors[-1]
+
+
+def _failure(call: Callable[[], object]) -> Exception | None:
+    """The error of a call in code of the user; None for none. Errors of the memory are raised."""
+    try:
+        call()
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         if "can't allocate memory" in str(error):
             raise
-        if _is_built_by_problem(source):
-            return False
-        raise UsageError(f"negatives: {described(source)}: cannot be copied or saved with its module: "
-                         f"{type(error).__name__}: {error}; leave that value out in __getstate__, or let the "
-                         "constructor take config and problem alone") from error
-    has_local = any(isinstance(value, FunctionType) and "<" in value.__qualname__ for value in vars(source).values())
-    return not (has_local and _is_built_by_problem(source))       # a local function cannot be pickled
+        return error
+    return None
 
 
 def _duplicate(source: NegativeSource) -> NegativeSource:
@@ -70,11 +106,7 @@ def _is_built_by_problem(source: NegativeSource) -> bool:
                 return False
             if not variable:
                 break
-    try:
-        component(source.config, source.problem)
-    except Exception:  # noqa: BLE001  of the user's code
-        return False
-    return True
+    return _failure(lambda: component(source.config, source.problem)) is None
 
 
 def copied(attributes: Mapping[str, Any], source: NegativeSource | None,

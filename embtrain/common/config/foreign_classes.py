@@ -158,7 +158,10 @@ def _subclass(component: type[Any], guard: Guard, checks: Mapping[str, Wrap], ot
     # without a call of the user's metaclass: it may register classes, too
     metaclass = _metaclass(cast(Any, type(component)))
     create = next(base for base in metaclass.__mro__ if base in (ABCMeta, type)).__new__
-    bases = (component,) if issubclass(component, _Unregistered) else (_Unregistered, component)
+    # only then: Python assigns no class with a second base to an object if the user's first base has __slots__
+    registers = any("__init_subclass__" in vars(base) and _is_of_user(base)
+                    and _package(base) not in sys.stdlib_module_names for base in component.__mro__)
+    bases = (_Unregistered, component) if registers and not issubclass(component, _Unregistered) else (component,)
     made: type[Any] = create(metaclass, component.__name__, bases, members | {"__reduce_ex__": reduce_ex})
     _guards[made] = guard
     return made

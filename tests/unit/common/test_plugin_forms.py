@@ -22,7 +22,7 @@ from embtrain.common.types import ProblemSpec
 from embtrain.data.triples.examples import TripleBatch
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
-from embtrain.negatives.plugin_checks import guarded
+from embtrain.negatives.plugin_checks import guard_object, guarded
 from embtrain.negatives.static.uniform import Uniform
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -145,6 +145,20 @@ def test_classes_with_checks_can_be_bases_together_and_with_an_abc() -> None:
     assert pickle.loads(pickle.dumps(guarded(_Mine))) is copy.deepcopy(guarded(_Mine)) is guarded(_Mine)
 
 
+class _Empty:
+    __slots__ = ()
+
+
+class _WithSlots(_Empty, _Mine):
+    """A class whose first base has another layout than objects."""
+
+
+def test_an_object_whose_first_base_has_slots_is_checked() -> None:
+    source: Any = _WithSlots(Uniform.Config(source="mine", k=3), tiny_problem())
+    guard_object(source)
+    assert type(source) is guarded(_WithSlots) and source.draw(query(), 3, TableView()).ids.shape == (len(query()), 3)
+
+
 def test_an_error_about_a_missing_method_crosses_a_process() -> None:
     error = AbstractMethod(_Mine, "draw")
     other = pickle.loads(pickle.dumps(error))
@@ -207,19 +221,23 @@ def test_a_frozen_vector_that_an_own_encoder_maps_is_accepted(write: Write) -> N
     assert model.encode(TripleBatch(zeros, zeros, zeros, zeros)).vectors.requires_grad
 
 
-def test_a_wrong_class_of_an_entry_point_stops_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("body", "problem"), [
+    ("geometry = None", "{}/wrong_geometry.py: Wrong: geometry = None"),
+    ("encode = type('D', (), {'__get__': lambda *_: 1 / 0})()", "wrong_geometry:Wrong: ZeroDivisionError")])
+def test_a_wrong_class_of_an_entry_point_stops_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str,
+                                                       problem: str) -> None:
     info = tmp_path / "wrong-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: wrong\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[embtrain.models]\nwrong = wrong_geometry:Wrong\n")
     (tmp_path / "wrong_geometry.py").write_text("from embtrain.models.words.skipgram import SkipGram\n"
-                                               "class Wrong(SkipGram):\n    name = 'wrong'\n    geometry = None\n")
+                                               f"class Wrong(SkipGram):\n    name = 'wrong'\n    {body}\n")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     registry.cached_classes.cache_clear()
     try:
         assert "wrong" not in models.names() and "skipgram" in models.names()
-        with pytest.raises(UsageError, match=rf"'wrong' cannot be loaded: {tmp_path}/wrong_geometry\.py: Wrong: "):
+        with pytest.raises(UsageError, match=f"'wrong' cannot be loaded: {problem.format(tmp_path)}"):
             models.find("wrong")
     finally:
         sys.modules.pop("wrong_geometry", None)

@@ -11,9 +11,10 @@ import os
 import pickle
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -340,6 +341,30 @@ class Scheduled(Learned):
         self.schedule = lambda: 1
 
 
+class Nested(Scheduled):
+    """Has values inside others that cannot be pickled or copied."""
+
+    name = "nested"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.schedule = [lambda: 1]                                        # type: ignore[assignment]
+        self.leaf = torch.ones(2, dtype=torch.float32, requires_grad=True)
+        self.other = weakref.ref(self.leaf), self.leaf * 2
+
+
+class Referring(Own):
+    """Refers to the network that contains its module."""
+
+    name = "referring"
+    n_copies: ClassVar[list[int]] = []
+    network: nn.Module
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.n_copies.append(1)
+        return self.__dict__
+
+
 def limited(kind: type[NegativeSource], **options: Any) -> NegativeSource:
     """A source with the limit 7."""
     if kind is Short:
@@ -351,8 +376,8 @@ def limited(kind: type[NegativeSource], **options: Any) -> NegativeSource:
 
 @pytest.mark.parametrize("make", [lambda: limited(Limited, allowed=7), lambda: limited(Passing, allowed=7),
                                   lambda: limited(Short), lambda: limited(Own), lambda: limited(Learned),
-                                  lambda: limited(Scheduled)],
-                         ids=["argument", "passed_on", "others", "attribute", "lock", "function"])
+                                  lambda: limited(Scheduled), lambda: limited(Nested)],
+                         ids=["argument", "passed_on", "others", "attribute", "lock", "function", "nested"])
 @pytest.mark.parametrize("is_called", [False, True])
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss)), saved])
 def test_a_copy_has_what_the_source_object_has(duplicate: Callable[[SampledLoss], SampledLoss], is_called: bool,
@@ -365,6 +390,17 @@ def test_a_copy_has_what_the_source_object_has(duplicate: Callable[[SampledLoss]
     assert other.source.allowed == 7 and other.source is not loss.source    # type: ignore[union-attr]
     other.load_state_dict(loss.state_dict())
     assert torch.equal(loss(*call), other(*call))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda network: pickle.loads(pickle.dumps(network))])
+def test_a_source_may_refer_to_the_network_that_contains_it(duplicate: Callable[[Any], Any], call: Call) -> None:
+    network = nn.Sequential(SampledLoss(source := limited(Referring), num_classes=V))
+    source.network = network                                                # type: ignore[attr-defined]
+    network[0](*call)
+    Referring.n_copies.clear()
+    other = duplicate(network)
+    assert other[0].source.network is other and torch.equal(network[0](*call), other[0](*call))
+    assert len(Referring.n_copies) <= 3                                     # two trials, and the copy
 
 
 def test_a_source_that_can_be_neither_copied_nor_built_again_is_refused() -> None:
