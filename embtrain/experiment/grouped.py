@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common import files, progress
-from embtrain.common.config import dump, flatten
+from embtrain.common.config import dump, flatten, saved_tree
 from embtrain.common.errors import UsageError
 from embtrain.common.progress import print_line
 from embtrain.experiment.run import components, settings as run_settings, trainer as trainers
@@ -68,7 +68,7 @@ def fit(settings: Settings, out: Path | None, group: ProcessGroup) -> Run:
 
 def resume(folder: Path, group: ProcessGroup) -> Run:
     """Continue an interrupted run in all processes of a group, whatever number of processes has trained it so far."""
-    settings = run_settings.from_tree(group.from_first(lambda: settings_to_resume(folder).model_dump(mode="json")))
+    settings = run_settings.from_tree(group.from_first(lambda: saved_tree(settings_to_resume(folder))))
     requirements.check_settings(settings.model, settings.train, group.size)
     task = _read(settings, group, lambda: read_corpus(folder, settings) if has_trained(folder) else
                  tasks.read(settings))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from embtrain.common import registry, shipped
 from embtrain.common.config import Layer, Section, read_yaml
 from embtrain.common.config.foreign_classes import AbstractMethod
-from embtrain.common.config.saved_values import require_writable
+from embtrain.common.config.saved_values import saved
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.kernels.core.tables import zeros
@@ -182,16 +182,16 @@ def default_settings(name: str) -> Layer:
         except UsageError as error:
             raise UsageError(f"{error}{registry.file_hint(name)}") from error
     model = find(name)
-    require_writable(name, model.Config())
-    own = model.Config().model_dump(mode="json", by_alias=True)
+    own, _ = saved(model.Config())       # a new run reports the others, unless it replaces them
     base = next((base for base in model.__mro__[1:] if issubclass(base, Model) and base.task == model.task
                  and vars(base).get("name") in files), None)
     if base is None:
         return Layer(name, {"model": own | {"name": name}})
     layer = read_yaml(shipped.path("configs", base.name, "models"))
-    defaults, others = _defaults(model.Config), _defaults(base.Config)
-    changed = {key: own[key] for key in own if key in others and defaults[key] != others[key]}
-    section = {key: value for key, value in layer.tree["model"].items() if key in defaults} | changed
+    here, there = _defaults(model.Config), _defaults(base.Config)
+    changed = {key for key in here if key in there and here[key] != there[key]}
+    section = {key: value for key, value in layer.tree["model"].items() if key in here.keys() - changed}
+    section |= {key: value for key, value in own.items() if key in changed}
     return replace(layer, tree=layer.tree | {"model": section | {"name": name}})
 
 

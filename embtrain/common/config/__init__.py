@@ -25,8 +25,9 @@ from embtrain.common.config.tree import (
     flatten_values,
     map_items,
     plain_paths,
+    saved_tree,
 )
 
 __all__ = ["AbsolutePath", "FilePath", "KeyPath", "Layer", "Merged", "Place", "Section", "absolute_path", "as_sets",
            "build", "describe_value", "dump", "flatten", "flatten_values", "from_set", "map_items", "merge",
-           "plain_paths", "read_yaml"]
+           "plain_paths", "read_yaml", "saved_tree"]

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
@@ -135,11 +135,17 @@ def _located(place: Place, text: str) -> str:
     return f"{place}: {text}" if place.name else text
 
 
+def saved_tree(instance: BaseModel, fields: Set[str] | None = None) -> dict[str, Any]:
+    """The tree of an instance, or of some fields, that its class reads: without computed fields, which are no keys."""
+    return instance.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False,
+                               include=None if fields is None else set(fields))
+
+
 def dump(instance: BaseModel, only_changed_against: BaseModel | None = None) -> str:
     """Return YAML that `read_yaml` and `build` turn back into `instance`, or only the keys that differ."""
-    tree = instance.model_dump(mode="json", by_alias=True)
+    tree = saved_tree(instance)
     if only_changed_against is not None:
-        tree = _difference(tree, only_changed_against.model_dump(mode="json", by_alias=True))
+        tree = _difference(tree, saved_tree(only_changed_against))
     return yaml.dump(tree, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)
 
 
@@ -154,7 +160,7 @@ def flatten_values(instance: BaseModel) -> dict[str, Any]:
             else:
                 values[before + key] = value
 
-    collect(instance.model_dump(mode="json", by_alias=True), "")
+    collect(saved_tree(instance), "")
     return values
 
 

@@ -36,6 +36,7 @@ from embtrain.train.state import checkpoint
 
 __all__ = ["Settings", "from_run", "from_tree", "resolve", "settings_class", "strategies_read_once", "strategy_sets"]
 
+_NAMES = (("model", "name"), ("negatives", "source"), ("loss", "name"))
 _STRATEGY_FILES: ContextVar[dict[str, Layer]] = ContextVar("_STRATEGY_FILES")  # by path
 
 
@@ -80,6 +81,8 @@ def resolve(strategy: str | Layer | None = None, model: str | None = None, corpu
     loss = tuned_layers[0].tree.get("loss", {}).get("name") if tuned_layers else loss
     strategy_layer = _drop_unknown(_drop_own_loss(strategy_layer, loss), merge([*tuned_layers, *own_layers])[0])
     settings = _build([default, model_layer, strategy_layer, *tuned_layers, *own_layers])
+    for section, key in _NAMES:
+        require_savable(f"{section}.{key}: {getattr(part := getattr(settings, section), key)}", part)
     shipped.require_source(strategy_layer, own_layers)
     if check_rates:
         _check_rates(settings, own_layers)
@@ -116,7 +119,7 @@ def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, st
 
 
 def from_tree(tree: dict[str, Any]) -> Settings:
-    """Rebuild resolved settings from their `model_dump(mode="json")`; a class of settings cannot be pickled."""
+    """Rebuild resolved settings from their `saved_tree`; a class of settings cannot be pickled."""
     return _build([Layer("settings", tree)])
 
 
@@ -143,8 +146,7 @@ def strategy_sets(strategy: str, key: str) -> bool:
 def _build(layers: list[Layer]) -> Settings:
     merged = merge(layers)
     names = []
-    parts = (("model", "name", models.find), ("negatives", "source", negatives.find), ("loss", "name", losses.find))
-    for section, key, find in parts:
+    for (section, key), find in zip(_NAMES, (models.find, negatives.find, losses.find), strict=True):
         names.append(_name(merged, section, key))
         try:
             find(names[-1])
@@ -152,8 +154,6 @@ def _build(layers: list[Layer]) -> Settings:
             raise UsageError(f"{_place(merged, section, key)}{error}") from error
     settings = build(settings_class(*names), layers, merged=merged)
     check_nested(settings.negatives, ("negatives",), merged[1])
-    for (section, key, _), name in zip(parts, names, strict=True):
-        require_savable(f"{section}.{key}: {name}", getattr(settings, section))
     return settings
 
 
@@ -182,7 +182,7 @@ def contradiction(place: object, key: str, value: str, trained: str, command: st
 def _check_names(folder: Path, saved: Layer) -> None:
     """Raise UsageError if the settings of a run name another model, source or loss than its newest checkpoint."""
     trained, (tree, places) = checkpoint.peek(folder / "checkpoints", "settings"), merge([saved])
-    for keys in (("model", "name"), ("negatives", "source"), ("loss", "name")):
+    for keys in _NAMES:
         section, key = tree.get(keys[0]), ".".join(keys)
         name = section.get(keys[1]) if isinstance(section, dict) else None
         if isinstance(trained, dict) and isinstance(name, str) and trained.get(key, name) != name:

@@ -11,37 +11,61 @@ from helpers import tiny_runs
 
 from embtrain import experiment
 from embtrain.common import registry
+from embtrain.common.config import saved_tree
 from embtrain.common.errors import UsageError
-from embtrain.experiment.run.settings import from_run
+from embtrain.experiment.run.settings import from_run, from_tree
 from embtrain.nn import SampledLoss
 
 SOURCE = """
 import datetime, enum, pathlib
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 import numpy as np
-from pydantic import BaseModel, model_validator
+from pydantic import AfterValidator, BaseModel, Field, Json, PlainSerializer, PlainValidator, SecretStr
+from pydantic import computed_field, model_validator
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.static.uniform import Uniform
 class Color(enum.Enum):
     RED = 1
 class Section(BaseModel):
     z: int = 3
+    day: Any = None
+@dataclass
+class Numbers:
+    x: Any = 0.0
+Array = Annotated[np.ndarray, PlainValidator(np.asarray), PlainSerializer(np.ndarray.tolist)]
+Lower = Annotated[str, AfterValidator(str.lower)]
 class OwnConfig(NegativesConfig):
     limit: int = 3
     extra: {annotation} = {value}
+    {more}
 class Own(Uniform):
     name = "own"
     Config = OwnConfig
 """
-LINE = 14
-Write = Callable[[str, str], Path]
+LINE = SOURCE[:SOURCE.index("    extra")].count("\n") + 1
+MODEL = """
+import datetime
+from typing import Annotated, Any
+from pydantic import AfterValidator
+from embtrain.models.base import Model
+from embtrain.models.words.skipgram import SkipGram
+class OwnConfig({base}.Config):
+    extra: {annotation} = {value}
+class Own({base}):
+    name = "own"
+    Config = OwnConfig
+"""
+Write = Callable[..., Path]
 
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes a source with a setting of this type and default."""
-    def plug_in(annotation: str, value: str) -> Path:
-        (path := tmp_path / "own.py").write_text(SOURCE.format(annotation=annotation, value=value))
+    """Writes a source or a model with a setting of this type and default."""
+    def plug_in(annotation: str, value: str, text: str = SOURCE, **names: str) -> Path:
+        names = {"more": "", "base": ""} | names
+        (path := tmp_path / "own.py").write_text(text.format(annotation=annotation, value=value, **names))
         registry.import_plugin.cache_clear()
         registry.cached_classes.cache_clear()
         monkeypatch.setenv("EMBTRAIN_PLUGINS", str(path))
@@ -50,10 +74,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 @pytest.mark.parametrize(("annotation", "value", "shown"), [
-    ("Any", "len", "<built-in function len>"), ("Any", "b'a'", "b'a'"), ("bytes", r"b'\xff'", r"b'\\xff'"),
-    ("Any", "1j", "1j"), ("Any", "{1, 2}", "{1, 2}"), ("Any", "object()", "<object object at .*>"),
-    ("Any", "datetime.date(2020, 1, 1)", r"datetime\.date\(2020, 1, 1\)"), ("Any", "Color.RED", "<Color.RED: 1>"),
-    ("Any", "np.ones(2)", r"array\(\[1., 1.\]\)"), ("list", "[{'a': b'a'}]", r"\[{'a': b'a'}\]"),
+    ("Any", "len", "<built-in function len>"), ("bytes", r"b'\xff'", r"b'\\xff'"),
+    ("Any", "object()", "<object object at .*>"), ("Any", "np.ones(2)", r"array\(\[1., 1.\]\)"),
     ("Any", "(1, Color)", r"\(1, <enum 'Color'>\)")])
 def test_a_setting_that_cannot_be_saved_is_refused(write: Write, annotation: str, value: str, shown: str) -> None:
     path = write(annotation, value)
@@ -63,13 +85,70 @@ def test_a_setting_that_cannot_be_saved_is_refused(write: Write, annotation: str
         experiment.resolve("sgns", sets=["negatives.source=own"])
 
 
-def test_a_setting_of_a_model_that_cannot_be_saved_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (path := tmp_path / "own.py").write_text(
-        "from typing import Any\nfrom embtrain.models.words.skipgram import SkipGram\nclass C(SkipGram.Config):\n"
-        "    extra: Any = len\nclass Own(SkipGram):\n    name = 'own'\n    Config = C\n")
-    monkeypatch.setenv("EMBTRAIN_PLUGINS", str(path))
-    with pytest.raises(UsageError, match=rf"model\.name: {re.escape(str(path))}:4: own: Config: extra = <built-in"):
-        experiment.resolve("sgns", sets=["model.name=own"])
+@pytest.mark.parametrize(("annotation", "value", "shown", "read"), [
+    ("Any", "b'a'", "b'a'", "'a'"), ("list", "[{'a': b'a'}]", r"\[{'a': b'a'}\]", r"\[{'a': 'a'}\]"),
+    ("Any", "1j", "1j", "'1j'"), ("Any", "{1, 2}", "{1, 2}", r"\[1, 2\]"),
+    ("Any", "datetime.date(2020, 1, 1)", r"datetime\.date\(2020, 1, 1\)", "'2020-01-01'"),
+    ("Any", "Color.RED", "<Color.RED: 1>", "1"), ("Lower", "'ABC'", "'ABC'", "'abc'"),
+    ("dict[Lower, int]", "{'A': 1}", "{'A': 1}", "{'a': 1}"), ("SecretStr", "SecretStr('a')", ".*", ".*"),
+    ("Section", "Section(day=datetime.date(2020, 1, 1))", ".*", r"Section\(z=3, day='2020-01-01'\)"),
+    ("Annotated[int | None, AfterValidator(lambda x: x or 3)]", "None", "None", "3")])
+def test_a_setting_that_is_read_as_another_value_is_refused(write: Write, annotation: str, value: str, shown: str,
+                                                            read: str) -> None:
+    path = write(annotation, value)
+    with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}:{LINE}: negatives\.source: own: Config: extra = "
+                                         rf"{shown}: is read from config\.yaml as {read}; set a value that does not "
+                                         r"change, or change the type of the field$"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+def test_a_setting_that_is_left_out_is_refused_if_it_is_set(write: Write) -> None:
+    write("int", "Field(3, exclude=True)")
+    assert experiment.resolve("sgns", sets=["negatives.source=own"])
+    with pytest.raises(UsageError, match=r"extra = 5: is left out of config\.yaml; remove exclude from the field$"):
+        experiment.resolve("sgns", sets=["negatives.source=own", "negatives.extra=5"])
+
+
+@pytest.mark.parametrize("option", ["serialization_alias", "validation_alias"])
+def test_a_key_that_is_saved_under_another_name_is_refused(write: Write, option: str) -> None:
+    write("int", f"Field(3, {option}='other')")
+    with pytest.raises(UsageError, match=rf":{LINE}: .* extra = 3: is saved as '(other|extra)', which is not the key "
+                                         "that is read; use alias in place of serialization_alias and validation"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
+    write("int", "Field(3, alias='other')")
+    assert experiment.resolve("sgns", sets=["negatives.source=own", "negatives.other=5"])
+
+
+def test_settings_that_are_refused_together_are_reported_before_training(write: Write) -> None:
+    path = write("int", "3", more="""
+    @model_validator(mode="before")
+    @classmethod
+    def one_of_them(cls, values):
+        if "limit" in values and "extra" in values:
+            raise ValueError("give limit or extra")
+        return values
+""")
+    with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}:\d+: negatives\.source: own: Config: "
+                                         r"config\.yaml would be refused: give limit or extra; correct the validators "
+                                         "of the class$"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+@pytest.mark.parametrize("base", ["Model", "SkipGram"])
+@pytest.mark.parametrize(("value", "problem"), [
+    ("len", "cannot be saved"), ("{1, 2}", "is read"), ("datetime.date(2020, 1, 1)", "is read")])
+def test_a_setting_of_a_model_that_cannot_be_saved_is_refused_or_replaced(write: Write, base: str, value: str,
+                                                                          problem: str) -> None:
+    path = write("Any", value, MODEL, base=base)
+    with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}:8: model\.name: own: Config: extra = .*: "
+                                         f"{problem}"):
+        experiment.resolve("sgns", "own")
+    assert experiment.resolve("sgns", "own", sets=["model.extra=7"]).model.model_dump()["extra"] == 7
+
+
+def test_a_default_of_a_model_that_yaml_states_is_validated_as_a_key(write: Write) -> None:
+    write("Annotated[str, AfterValidator(str.lower)]", "'ABC'", MODEL, base="Model")
+    assert experiment.resolve("sgns", "own").model.model_dump()["extra"] == "abc"
 
 
 @pytest.mark.parametrize(("annotation", "value", "shown"), [
@@ -87,19 +166,25 @@ def test_a_setting_that_would_be_refused_when_it_is_read_is_refused(write: Write
     ("tuple[int, ...]", "(1, 2)"), ("Any", "(1, 2)"), ("pathlib.Path", "pathlib.Path('a')"), ("set[int]", "{1, 2}"),
     ("Any", "pathlib.Path('a')"), ("Literal['a']", "'a'"), ("Section", "Section()"), ("Any", "Section()"),
     ("Any", "float('nan')"), ("Color", "Color.RED"), ("datetime.date", "datetime.date(2020, 1, 1)"),
-    ("complex", "1j"), ("Any", "{1: None}"), ("float", "np.float64(0.5)"), ("bool", "True")])
+    ("complex", "1j"), ("Any", "{1: None, True: None, None: 1}"), ("float", "np.float64(0.5)"), ("bool", "True"),
+    ("Any", "[float('nan')]"), ("Numbers", "Numbers(float('nan'))"), ("Array", "np.ones(3)"), ("Json", "'{}'"),
+    ("frozenset[str]", "()"), ("Color", "1"), ("float", "3")])
 def test_a_setting_that_can_be_saved_is_not_refused(write: Write, annotation: str, value: str) -> None:
     write(annotation, value)
     assert experiment.resolve("sgns", sets=["negatives.source=own"])
 
 
-def test_a_run_with_settings_of_many_types_is_reported_and_resumed(write: Write, tmp_path: Path) -> None:
-    write("tuple[Color, datetime.date, pathlib.Path]", "(Color.RED, datetime.date(2020, 1, 1), pathlib.Path('a'))")
+@pytest.mark.parametrize(("annotation", "value", "more"), [
+    ("tuple[Color, datetime.date, pathlib.Path]", "(Color.RED, datetime.date(2020, 1, 1), pathlib.Path('a'))", ""),
+    ("Json", "'{}'", "@computed_field\n    @property\n    def twice(self) -> int: return 2 * self.k")])
+def test_a_run_with_settings_of_many_types_is_reported_and_resumed(write: Write, tmp_path: Path, annotation: str,
+                                                                   value: str, more: str) -> None:
+    write(annotation, value, more=more)
     tiny_runs.write(tmp_path)
     settings = experiment.resolve("sgns", corpus=str(tmp_path / "text"), sets=[
         *tiny_runs.TRAIN, *tiny_runs.OF_TEXT, "train.epochs=1", "negatives.source=own"])
     run = experiment.fit(settings, tmp_path / "run")
-    assert from_run(run.folder).negatives == settings.negatives
+    assert from_run(run.folder).negatives == from_tree(saved_tree(settings)).negatives == settings.negatives
     assert "negatives.extra" not in (run.folder / "report.html").read_text()       # it has its default
     experiment.resume(run.folder)
 

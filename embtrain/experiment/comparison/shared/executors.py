@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common import terminal
+from embtrain.common.config import saved_tree
 from embtrain.common.errors import ResourceError, Stopped
 from embtrain.experiment.comparison import workers
 from embtrain.experiment.comparison.shared.board import Board
@@ -36,7 +37,7 @@ _POLL = 0.1          # seconds
 def pack(cell: Cell) -> dict[str, Any]:
     """The fields of a cell in a form that can be pickled."""
     return {field.name: getattr(cell, field.name) for field in fields(cell)} | {
-        "settings": cell.settings.model_dump(mode="json")}
+        "settings": saved_tree(cell.settings)}
 
 
 def run_cell(packed: Mapping[str, Any], folder: Path, threads: int, stale_after: float, session: Path,
