@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
 from embtrain.common import shipped
-from embtrain.common.config import Layer, merge, read_yaml
+from embtrain.common.config import Layer, merge, read_yaml, saved_tree
 from embtrain.common.errors import EmbtrainError, UsageError
 from embtrain.losses import base as losses
 from embtrain.models import base as models
@@ -60,19 +60,18 @@ def _component_defaults(config: object) -> Layer:
     for section, key, find in (("model", "name", models.find), ("negatives", "source", negatives.find),
                                ("loss", "name", losses.find)):
         name = get(config, section, key)
-        try:
-            fields = find(name).Config.model_fields if isinstance(name, str) else {}
-        except UsageError:    # of a package that is not installed
-            continue
-        defaults = {field: info.get_default(call_default_factory=True) for field, info in fields.items()
-                    if not info.is_required()}
-        tree[section] = {field: _as_saved(value) for field, value in defaults.items()}
+        with contextlib.suppress(UsageError):                # of a package that is not installed
+            if isinstance(name, str):
+                tree[section] = _as_saved(find(name).Config())
     return Layer("components", tree)
 
 
-def _as_saved(value: Any) -> Any:
-    """A default in the form of config.yaml; as text if it has none, because the run then has another value."""
-    try:
-        return TypeAdapter(Any).dump_python(value, mode="json")
-    except ValueError:
-        return repr(value)
+def _as_saved(config: BaseModel) -> dict[str, Any]:
+    """Settings as in config.yaml; those without a form in it as text, because the run then has another value."""
+    tree: dict[str, Any] = {}
+    for field in type(config).model_fields:
+        try:
+            tree |= saved_tree(config, {field})
+        except (ValueError, TypeError, RecursionError):
+            tree[field] = repr(getattr(config, field))
+    return tree

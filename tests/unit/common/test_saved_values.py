@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, Field, Json, PlainSerializer, PlainValidator, SecretStr
-from pydantic import computed_field, model_validator
+from pydantic import computed_field, field_serializer, model_validator
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.static.uniform import Uniform
 class Color(enum.Enum):
@@ -176,7 +176,9 @@ def test_a_setting_that_can_be_saved_is_not_refused(write: Write, annotation: st
 
 @pytest.mark.parametrize(("annotation", "value", "more"), [
     ("tuple[Color, datetime.date, pathlib.Path]", "(Color.RED, datetime.date(2020, 1, 1), pathlib.Path('a'))", ""),
-    ("Json", "'{}'", "@computed_field\n    @property\n    def twice(self) -> int: return 2 * self.k")])
+    ("Json", "'{}'", "@computed_field\n    @property\n    def twice(self) -> int: return 2 * self.k"),
+    ("datetime.timedelta", "datetime.timedelta(hours=3)",
+     "@field_serializer('extra')\n    def seconds(self, x): return x.total_seconds()")])
 def test_a_run_with_settings_of_many_types_is_reported_and_resumed(write: Write, tmp_path: Path, annotation: str,
                                                                    value: str, more: str) -> None:
     write(annotation, value, more=more)
