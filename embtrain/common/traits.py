@@ -8,6 +8,8 @@ generated from the fields of the record. `Config` is the class of the settings.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import sys
 from collections.abc import Hashable
 from dataclasses import field, fields
@@ -105,7 +107,20 @@ def require_defaults(component: type[Any], base: type[Any]) -> type[Any]:
                 raise UsageError(f"{where}.{name}: {annotation}: pydantic cannot validate this type; use another, for "
                                  "example float") from error
         raise UsageError(f"{where}: {str(error).splitlines()[0]}") from error
+    except Exception as error:                               # of a copy of a default, which may be any object
+        for name, info in config.model_fields.items():
+            if not _can_be_copied(info.default):
+                raise UsageError(f"{where}.{name}: {_shown(info.default, owner.__module__)}: cannot be copied for each "
+                                 "object; use another default, for example a dict") from error
+        raise
     return component
+
+
+def _can_be_copied(default: object) -> bool:
+    with contextlib.suppress(Exception):
+        copy.deepcopy(default)
+        return True
+    return False
 
 
 def _can_be_validated(annotation: Any) -> bool:

@@ -17,7 +17,7 @@ from embtrain.experiment.run.settings import from_run, from_tree
 from embtrain.nn import SampledLoss
 
 SOURCE = """
-import datetime, enum, pathlib
+import datetime, enum, pathlib, types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -131,6 +131,13 @@ def test_settings_that_are_refused_together_are_reported_before_training(write: 
     with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}:\d+: negatives\.source: own: Config: "
                                          r"config\.yaml would be refused: give limit or extra; correct the validators "
                                          "of the class$"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+def test_a_default_that_cannot_be_copied_is_refused(write: Write) -> None:
+    path = write("Any", "[types.MappingProxyType({'a': 1})]")
+    with pytest.raises(UsageError, match=rf"{re.escape(str(path))}: OwnConfig\.extra: \[mappingproxy\({{'a': 1}}\)\]: "
+                                         "cannot be copied for each object; use another default, for example a dict$"):
         experiment.resolve("sgns", sets=["negatives.source=own"])
 
 
