@@ -70,7 +70,7 @@ def _walk(instance: BaseModel, before: str) -> Iterator[Described]:
         if isinstance(value, BaseModel):
             yield Described(before + alias, None, _about(type(instance), name), True)
             yield from _walk(value, f"{before}{alias}.")
-        else:
+        elif alias in values:                              # not left out of config.yaml
             yield Described(before + alias, values[alias], _with_options(_about(type(instance), name), field))
 
 

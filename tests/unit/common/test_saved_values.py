@@ -12,6 +12,7 @@ from helpers import tiny_runs
 from embtrain import experiment
 from embtrain.common import registry
 from embtrain.common.config import saved_tree
+from embtrain.common.config.described import describe
 from embtrain.common.errors import UsageError
 from embtrain.experiment.run.settings import from_run, from_tree
 from embtrain.nn import SampledLoss
@@ -104,7 +105,8 @@ def test_a_setting_that_is_read_as_another_value_is_refused(write: Write, annota
 
 def test_a_setting_that_is_left_out_is_refused_if_it_is_set(write: Write) -> None:
     write("int", "Field(3, exclude=True)")
-    assert experiment.resolve("sgns", sets=["negatives.source=own"])
+    settings = experiment.resolve("sgns", sets=["negatives.source=own"])
+    assert "negatives.extra" not in {row.key for row in describe(settings)}
     with pytest.raises(UsageError, match=r"extra = 5: is left out of config\.yaml; remove exclude from the field$"):
         experiment.resolve("sgns", sets=["negatives.source=own", "negatives.extra=5"])
 
