@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from embtrain.common.config.layers import Dumper
+from embtrain.common.config.tree import saved_tree
 from embtrain.common.errors import UsageError, did_you_mean
 
 WIDTH = 110  # of a line with its comment; a longer comment is in lines above
@@ -64,7 +65,7 @@ def as_yaml(described: list[Described]) -> str:
 
 
 def _walk(instance: BaseModel, before: str) -> Iterator[Described]:
-    values = instance.model_dump(mode="json", by_alias=True)
+    values = saved_tree(instance)
     for name, field in type(instance).model_fields.items():
         value, alias = getattr(instance, name), field.serialization_alias or field.alias or name
         if isinstance(value, BaseModel):

@@ -47,6 +47,7 @@ FRONT_KEYS = frozenset({"library_name", "tags", "model-index"})  # in the head o
 MAX_CARD = 1 << 24  # bytes
 # The head of a card, as the Hub finds it: a line of ---, keys, a line of --- (or no end). Blanks may follow the marks.
 _HEAD = re.compile(rb"(\s*---[ \t]*\n)(.*?)(^---[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_KEY = re.compile(rb"(\s*#.*\n)*\s*([\w\"'-]+\s*:|-\s|[{\[#]|\Z)")  # begins keys, or what should be some
 _LINE_END = re.compile("(?<=[\n\x85\u2028\u2029])")  # as the YAML parser counts lines
 
 
@@ -54,14 +55,14 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
                 front: Mapping[str, Any], card: str) -> None:
     """Write a Hugging Face folder. front: FRONT_KEYS of the card; card: its Markdown. config.json has the sizes too.
 
-    Other keys in the head of an earlier card, as the licence of the vectors, are kept as they are. DataError if they
-    cannot be read.
+    Other keys in the head of an earlier card, as the licence of the vectors, are kept. DataError if they cannot be
+    read.
     """
     arrays = {TABLE: vectors.table}
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
     head, earlier = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True), folder / CARD
     with replace_files(folder, MODEL, OPTIONAL) as folder:
-        kept = _publisher_lines(earlier, folder / CARD)
+        kept = _publisher_lines(earlier, folder / CARD, front)
         write_lines(folder / VOCABULARY, vectors.words)
         if relations is not None:
             write_lines(folder / RELATIONS, relations.words)
@@ -75,10 +76,11 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
         write_text(folder / CARD, f"---\n{plain_lines(head)}{kept}---\n\n{card}")
 
 
-def _publisher_lines(card: Path, scratch: Path) -> str:
+def _publisher_lines(card: Path, scratch: Path, front: Mapping[str, Any]) -> str:
     """Return the lines of the keys in the head of a card that `write_huggingface` does not write, and its comments.
 
-    scratch: a file for the YAML of the head. DataError if the head is damaged, or its lines do not belong to one key.
+    If they would not be read as before after those of `front`, as aliases of a left-out key, it is the YAML of their
+    values. scratch: a file for the YAML of the head. DataError if the head is damaged.
     """
     if not card.is_file():
         return ""
@@ -90,28 +92,34 @@ def _publisher_lines(card: Path, scratch: Path) -> str:
     if (head := _HEAD.match(content)) is None:
         return ""
     mark, keys, end = head.groups()
-    remedy = "or move the card away"
+    if _KEY.match(keys) is None or (not end and keys.lstrip().startswith(b"#")):
+        return ""                                            # a line across the page, not the beginning of a head
+    remedy, before = "or move the card away", mark.count(b"\n")
     if not end:
         raise DataError(f"{card}: its head has no end; write --- in the line after its keys, {remedy}")
     try:
-        scratch.write_bytes(b"\n" * mark.count(b"\n") + keys)  # errors show its lines in the card
+        scratch.write_bytes(b"\n" * before + keys)           # errors show its lines in the card
         earlier = read_yaml(scratch, str(card))
     except UsageError as error:
         raise DataError(f"{error}; correct the head of the card, {remedy}") from error
-    begin = {line - mark.count(b"\n"): path[0] for path, (line, _) in earlier.marks.items() if len(path) == 1}
-    lines, key = list[str](), None
+    begin = {line - before: (path[0], column) for path, (line, column) in earlier.marks.items() if len(path) == 1}
+    lines, key, column = list[str](), None, min((column for _, column in begin.values()), default=1)
     for number, line in enumerate(_LINE_END.split(keys.decode()), 1):
-        key = begin.get(number, key)
-        if line.startswith("#") or (key is not None and key not in FRONT_KEYS):
-            lines.append(line)
+        key = begin[number][0] if number in begin else key
+        if line.lstrip(" ").startswith("#") or (key is not None and key not in FRONT_KEYS):
+            lines.append(line[column - 1:] if line[:column - 1].isspace() else line)
+    kept = {key: value for key, value in earlier.tree.items() if key not in FRONT_KEYS}
+    text = "".join(lines)
+    scratch.write_text(_dumped(front) + text, "utf-8")
     try:
-        scratch.write_bytes((kept := "".join(lines)).encode())
-        is_same = read_yaml(scratch).tree == {key: earlier.tree[key] for key in earlier.tree.keys() - FRONT_KEYS}
+        is_same = _dumped(read_yaml(scratch).tree) == _dumped({**front, **kept})        # texts: NaN equals itself
     except UsageError:                                       # for example an alias of an anchor in another key
         is_same = False
-    if not is_same:
-        raise DataError(f"{card}: begin each key of its head in a line of its own, without anchors (& and *), {remedy}")
-    return kept
+    return text if is_same else _dumped(kept)
+
+
+def _dumped(values: Mapping[Any, Any]) -> str:
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True) if values else ""
 
 
 def is_huggingface(folder: Path) -> bool:

@@ -323,10 +323,31 @@ def test_lines_of_other_keys_are_kept_as_they_are(tmp_path: Path, head: str, kep
     for text in (f"---\n{head}---\n\ncard", f"---\n{head}---", f"\n \n--- \n{head}---\t\n", f"\ufeff---\n{head}---\n"):
         for line_end in ("\n", "\r\n", "\r"):
             card.write_text(text, "utf-8", newline=line_end)
-            assert folders._publisher_lines(card, scratch) == kept
+            assert folders._publisher_lines(card, scratch, {}) == kept
     for text in (f"a card\n---\n{head}---\n", f"----\n{head}---\n", ""):
         card.write_text(text, "utf-8")
-        assert folders._publisher_lines(card, scratch) == ""
+        assert folders._publisher_lines(card, scratch, {}) == ""
+
+
+@pytest.mark.parametrize(("head", "kept"), [
+    ("  license: mit\n  language: no\n  tags: [a]\n", {"license": "mit", "language": False}),
+    (" license: mit\n", {"license": "mit"}), ("tags: &t [a]\nother: *t\n", {"other": ["a"]}),
+    ("{license: mit, tags: [a]}\n", {"license": "mit"}), ("x: .nan\nlicense: mit\n", {"license": "mit", "x": "nan"}),
+    ("license: mit # a\nx: |\n  a\n   # b\n", {"license": "mit", "x": "a\n # b\n"})])
+def test_keys_of_the_publisher_in_other_yaml_are_kept_twice(tmp_path: Path, head: str, kept: dict[Any, Any]) -> None:
+    front, card = {"library_name": "x", "model-index": [{"name": "a", "metrics": []}]}, tmp_path / "README.md"
+    folders.write_huggingface(tmp_path, table("a"), None, {}, front, "card")
+    card.write_text(f"---\n{head}---\n\ncard")
+    for _ in range(2):
+        folders.write_huggingface(tmp_path, table("a"), None, {}, front, "card")
+        values = yaml.safe_load(card.read_text().split("---\n")[1])
+        assert {key: "nan" if value != value else value for key, value in values.items()} == front | kept
+
+
+@pytest.mark.parametrize("text", ["---\n\n# My vectors\n\nText: here\n", "---\n\nSome intro\n\n---\n", "---\n---\n"])
+def test_a_card_that_begins_with_a_line_across_the_page_has_no_head(tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_text(text)
+    assert folders._publisher_lines(tmp_path / "README.md", tmp_path / "scratch", {"tags": ["a"]}) == ""
 
 
 @pytest.mark.parametrize(("card", "problem"), [
@@ -334,8 +355,8 @@ def test_lines_of_other_keys_are_kept_as_they_are(tmp_path: Path, head: str, kep
     (b"\n---\nlicense: mit: 1\n---\n", r":3:13: mapping values are not allowed here; correct the head"),
     (b"---\nlicense: mit\nauthor: Andr\xe9\n---\n", r":3: is not UTF-8; save the file as UTF-8; correct the head"),
     (b"---\n- mit\n---\n", r":1: should be keys and values, .*; correct the head"),
-    (b"---\ntags: &t [a]\nother: *t\n---\n", r": begin each key of its head in a line of its own, without anchors"),
-    (b"---\n{license: mit, tags: [a]}\n---\n", r": begin each key of its head in a line of its own")])
+    (b"---\nlicense: '\n---\n", r":3:1: found unexpected end of stream; correct the head"),
+    (b"---\nn: 12345678901234567890\n---\n", r":2:4: .*; correct the head")])
 def test_a_damaged_head_of_a_card_changes_nothing(tmp_path: Path, card: bytes, problem: str) -> None:
     WRITERS["huggingface"](tmp_path, table("a"))
     (tmp_path / "README.md").write_bytes(card)
