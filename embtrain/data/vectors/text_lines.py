@@ -28,23 +28,27 @@ class VectorLine(NamedTuple):
 def possible_dims(line: bytes) -> list[int]:
     """Return how many numbers a line may have after its word, likeliest first; empty if none.
 
-    All trailing numbers count, unless the first TAB comes later: the word may then end in a number (`route 66`). It
-    likely does if two or more numbers follow the TAB, and this one has only digits.
+    All trailing numbers count, unless the first TAB comes later: the word may then end in a whole number (`route 66`).
+    It likely does if two or more numbers follow the TAB, not all of them whole.
     """
     fields = line.split()
     n = next((i for i, field in enumerate(reversed(fields)) if parse_floats([field]) is None), len(fields))
     word, after = (part.split() for part in line.strip().partition(b"\t")[::2])
     by_tab = [len(after)] if after and parse_floats(after) is not None else []
     dims = [min(n, len(fields) - 1), *by_tab]
-    is_name = len(word) > 1 and word[-1].isdigit() and len(after) > 1
-    return [n for n in dict.fromkeys(by_tab + dims if is_name else dims) if n > 0]
+    if len(word) > 1 and n > len(after):
+        if not word[-1].isdigit():
+            return dims[:1]
+        if len(after) > 1 and not all(field.lstrip(b"+-").isdigit() for field in after):
+            dims = by_tab + dims
+    return [n for n in dict.fromkeys(dims) if n > 0]
 
 
 def agreed_dims(dims: list[int], line: bytes) -> list[int]:
     """Return those of `dims`, of the lines so far, that a further line may have, likeliest for all lines first."""
     of_line = possible_dims(line)
     agreed = [n for n in of_line if n in dims]
-    return (agreed if agreed[:1] == dims[:1] else sorted(agreed, reverse=True)) or dims or of_line
+    return (agreed if agreed[:1] == dims[:1] else sorted(agreed)) or dims or of_line
 
 
 def declared_sizes(line: bytes) -> tuple[int, int] | None:

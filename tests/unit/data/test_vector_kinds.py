@@ -187,6 +187,11 @@ def test_names_in_front_of_the_first_tab_may_all_end_in_a_number(tmp_path: Path,
     assert read(file(tmp_path, more + content)).words == words[2:] + words[:2]
 
 
+def test_whole_numbers_in_front_of_and_after_the_first_tab_are_values(tmp_path: Path) -> None:
+    found = read(file(tmp_path, b"wa 212\t7\t9\nwb 19\t3\t4\nwc 5\t250\t0\n"))
+    assert found.words == ["wa", "wb", "wc"] and found.table[:, 0].tolist() == [212, 19, 5]
+
+
 def test_a_number_with_a_point_in_front_of_the_first_tab_is_a_value(tmp_path: Path) -> None:
     for content in (b"a 1\t0.1\t0.2\nb 2\t0.3\t0.1\nc 0.5\t1\t2\n", b"c 0.5\t0.1\t0.2\na 1\t0.3\t0.1\nb 1\t2\t3\n"):
         assert read(file(tmp_path, content)).table.shape == (3, 3)
