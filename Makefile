@@ -41,7 +41,10 @@ SLOW_tutorials := tests/unit/docs/test_tutorials.py tests/unit/docs/test_docs_si
 TESTS = $(if $(AREA),tests/unit/$(AREA) $(CONTRACT_$(AREA):%=tests/contract/test_%.py),--ignore tests/slow)
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: fit test test-quick test-slow docs look clean
+.PHONY: fit test test-quick test-slow docs look clean supported-python
+
+# The core is built while pip waits for the network.
+MAKEFLAGS += --jobs=2
 
 # Tests start many processes, which would compile the package each time.
 test test-quick test-slow: export PYTHONDONTWRITEBYTECODE :=
@@ -87,38 +90,40 @@ look: $(VENV)/.ready
 	  echo "$$picture"; \
 	done
 
+supported-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "embtrain needs Python 3.11 or newer, and $(PYTHON) is: $$($(PYTHON) --version 2>&1)." \
+	       "Name another one, such as: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+
 # A bare comma would split the arguments of `call`.
 comma := ,
 
 # One call of pip for everything: a second one without our range of torch could install a build several times as large.
 define install
-@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-  echo "embtrain needs Python 3.11 or newer, and $(PYTHON) is: $$($(PYTHON) --version 2>&1)." \
-       "Name another one, such as: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 @echo "installing into $(VENV) (once; one to three minutes, about 1.5 GB)"
 @$(PYTHON) -m venv $(VENV)
 @EMBTRAIN_CORE=off $(BIN)/python -m pip install -qq --disable-pip-version-check -e '$(1)'
 @touch $@
 endef
 
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.ready: pyproject.toml | supported-python
 	$(call install,.)
 
-$(VENV)/.ready-test: pyproject.toml
+$(VENV)/.ready-test: pyproject.toml | supported-python
 	$(call install,.[test$(comma)docs])
 	@touch $(VENV)/.ready
 
-$(VENV)/.ready-peers: pyproject.toml
+$(VENV)/.ready-peers: pyproject.toml | supported-python
 	$(call install,.[test$(comma)docs$(comma)peers])
 	@touch $(VENV)/.ready $(VENV)/.ready-test
 
-$(VENV)/.ready-doors: pyproject.toml
+$(VENV)/.ready-doors: pyproject.toml | supported-python
 	$(call install,.[test$(comma)doors])
 
 # Separate from pip, which would hide the output and does not notice edited sources. Without a core no stamp is written,
 # so the next make finds a compiler that is installed later.
-$(VENV)/.core: pyproject.toml build_core.py embtrain/kernels/core/build_info.py $(wildcard embtrain/kernels/source/* embtrain/kernels/source/*/* embtrain/kernels/source/*/*/*)
-	@echo "building the compiled core (about twenty seconds)"
+$(VENV)/.core: pyproject.toml build_core.py embtrain/kernels/core/build_info.py $(wildcard embtrain/kernels/source/* embtrain/kernels/source/*/* embtrain/kernels/source/*/*/*) | supported-python
+	@echo "building the compiled core (about a minute on two cores)"
 	@set -e; built=$$($(PYTHON) build_core.py); test -z "$$built" || { echo "$$built"; mkdir -p $(VENV); touch $@; }
 
 clean:

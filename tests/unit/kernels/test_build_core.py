@@ -366,7 +366,7 @@ def test_make_test_requires_the_core_if_there_is_a_compiler(
     (tree / "bare").mkdir()
     (tree / "bare" / "sh").symlink_to(shell)
     with (tree / "Makefile").open("a") as file:
-        file.write("\ntest-slow:\n\t@echo core=$$EMBTRAIN_CORE\n.venv/.ready-peers .venv/.core: ;\n")
+        file.write("\ntest-slow:\n\t@echo core=$$EMBTRAIN_CORE\n.venv/.ready-peers .venv/.core supported-python: ;\n")
     done = subprocess.run([make, "-s", "test-slow"], cwd=tree, capture_output=True, text=True, check=False,
                           env=environ(tree / path if path else None, **settings))
     assert f"core={expected}\n" in done.stdout, done.stderr
