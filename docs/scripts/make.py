@@ -20,7 +20,7 @@ from charts.dots import Panel, Point, dots, plane
 from comparing.adversary import adversary_chart, adversary_table
 from comparing.agreement import agreement_table, score_tables
 from comparing.choosing import METRIC_LABELS, choice_table, choose
-from comparing.layouts import coverage_table, layout_table, pair_table, sequence_table, vector_table
+from comparing.layouts import blocks_table, coverage_table, layout_table, pair_table, sequence_table, vector_table
 from gensim_quality import difference_table, quality_chart, quality_table
 from leaderboard import leaderboard
 from licences import licence_table
@@ -162,7 +162,7 @@ def generated() -> dict[str, str]:
             "gensim/chart.svg": quality_chart(),
             "gensim/order-layouts.md": layout_table(), "gensim/order-pairs.md": pair_table(),
             "gensim/order-coverage.md": coverage_table(), "gensim/order-vectors.md": vector_table(),
-            "gensim/lines.md": sequence_table(),
+            "gensim/lines.md": sequence_table(), "gensim/blocks.md": blocks_table(),
             **{f"{entry.name}-losses.md": by_loss(entry, "test/mrr") for entry in graphs},
             "ace.md": adversary_table(), "ace.svg": adversary_chart(),
             "like-for-like/scores.md": score_tables(), "like-for-like/agreement.md": agreement_table(),

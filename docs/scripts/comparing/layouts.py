@@ -30,6 +30,11 @@ PAIRS = (("private-order", "private"), ("block64-order", "block64"), ("block64-o
 # Comparisons of windows within and across lines: their windows and epochs.
 SEQUENCES = {"lines": ("within lines", "3"), "documents": ("across lines", "3"),
              "lines-four-epochs": ("within lines", "4")}
+# Runs on the even pairs: comparison, run, settings and epochs. The first is compared with each of the others.
+BLOCKS = (("blocks-seven-epochs", "r0.025", "16 draws for 64 windows in order, rate .025", "7"),
+          ("blocks-seven-epochs", "r0.035", "the same, rate .035", "7"),
+          ("shuffled-three-epochs", "private", "a draw for each pair, rate .05", "3"),
+          ("shuffled-three-epochs", "ranking-nce", "ranking NCE, k = 20, shared by windows, rate .05", "3"))
 Values = Mapping[int, float]   # by seed
 
 
@@ -47,9 +52,9 @@ class Text(NamedTuple):
         """Return a metric of a layout."""
         return next(comparison.values[metric][label] for comparison in self.found if label in comparison.labels)
 
-    def means(self, label: str) -> Values:
-        """Return the mean over the benchmarks of a layout."""
-        values = [self.values(f"{name}/spearman", label) for name in BENCHMARKS]
+    def means(self, label: str, half: str = "") -> Values:
+        """Return the mean over the benchmarks of a layout. half: .odd or .even pairs alone."""
+        values = [self.values(f"{name}{half}/spearman", label) for name in BENCHMARKS]
         return {seed: statistics.fmean(of_seed[seed] for of_seed in values) for seed in values[0]}
 
 
@@ -127,6 +132,20 @@ def sequence_table() -> str:
                          f"{statistics.fmean(text.values(CPU, rate).values()):.0f}"])
     return table(["rate", "windows", "epochs", *BENCHMARKS.values(), "mean, less three epochs within lines",
                   "less four", "CPU seconds"], rows)
+
+
+def blocks_table() -> str:
+    """Return the means of BLOCKS on the even pairs, and the difference of the first run's mean from each."""
+    found = {comparison.name: Text(str(comparison.grid["corpus"]), [comparison]) for comparison in comparisons()}
+    first = found[BLOCKS[0][0]].means(BLOCKS[0][1], ".even")
+    rows = []
+    for folder, label, settings, epochs in BLOCKS:
+        text = found[folder]
+        means = text.means(label, ".even")
+        rows.append([settings, epochs, *(_mean(text.values(f"{name}.even/spearman", label)) for name in BENCHMARKS),
+                     _mean(means), "" if means == first else _interval(first, means),
+                     f"{statistics.fmean(text.values(CPU, label).values()):.0f}"])
+    return table(["draws", "epochs", *BENCHMARKS.values(), "mean", "first row less it", "CPU seconds"], rows)
 
 
 def _values(rows: Mapping[int, Mapping[str, Any]], name: str) -> Values:
