@@ -58,7 +58,7 @@ def test_a_loss_of_its_own_drops_that_of_the_strategy(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(("wrong", "message"), [
-    ({"model": "skipgram"}, r"--tuned: skipgram has no tuned settings; .*that has: .*transe"),
+    ({"model": "cbow"}, r"--tuned: cbow has no tuned settings; .*that has: .*transe"),
     ({"model": "transe", "corpus": "umls"}, r"tuned settings for the corpus umls; .*has: fb15k-237, wn18, wn18rr"),
     ({"model": "transe", "strategy": "margin"}, "^--negatives: strategy: --tuned names the strategy"),
     ({"model": "transe", "loss": "margin"}, r"^--loss: loss\.name: --tuned names the strategy"),
