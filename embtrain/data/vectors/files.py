@@ -28,8 +28,8 @@ from embtrain.data.vectors.text_lines import (
     FIX,
     IN_DIGITS,
     MAX_LINE,
+    Dims,
     VectorLine,
-    agreed_dims,
     declared_sizes,
     is_count,
     is_in_other_notation,
@@ -116,7 +116,7 @@ def detect_format(path: Path, reading: ReadOptions = PLAIN) -> Format:
             if len(values) == sizes[1] and parse_floats(values) is not None:
                 return "word2vec"
             return "word2vec-binary" if _BINARY & set(rest) or not is_text(rest, reading.codec) else "word2vec"
-        if possible_dims(first):
+        if possible_dims(first).trailing:
             return "glove"
         if fields := [field for field in first.split()[1:] if is_in_other_notation(field)]:
             raise DataError(f"{path}:{number}: should be numbers after the word, got {fields[0][:40]!r}{IN_DIGITS}")
@@ -144,16 +144,16 @@ def read_text(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> Words
 def read_glove(path: Path, max_bytes: int, reading: ReadOptions = PLAIN) -> WordsAndTable:
     """Read GloVe text. DataError names the file and line of a fault."""
     with open_unpacked(path, reading) as file:  # first pass counts, so that the table is allocated once
-        V, D, dims, are_counts = 0, 0, list[int](), True
+        V, D, dims, are_counts = 0, 0, Dims(0, 0), True
         for line in nonblank_lines(path, file, 1):
             are_counts = are_counts and is_count(line.text)
-            if reading.limit == V:                           # a list of counts has them in all lines
-                if are_counts:
-                    continue
+            if V == 0 or dims.is_open:
+                dims = possible_dims(line.text) if V == 0 else dims.agreed(possible_dims(line.text))
+            D = dims.likeliest
+            if reading.limit != V:
+                V += 1
+            elif not (are_counts or dims.is_open):           # these need all lines
                 break
-            if V < 2 or len(dims) > 1:                       # later lines decide if line 1 is ambiguous
-                dims = agreed_dims(dims, line.text)
-            V, D = V + 1, dims[0] if dims else 0
             if not 1 <= D <= MAX_DIM:
                 raise DataError(f"{path}:{line.number}: should be a word and 1 to {MAX_DIM:,} numbers{FIX}")
             check_memory(path, V, D, max_bytes)

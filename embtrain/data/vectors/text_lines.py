@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,30 +26,48 @@ class VectorLine(NamedTuple):
     ends_bare: bool  # no byte follows its last character, so its last number may be cut short
 
 
-def possible_dims(line: bytes) -> list[int]:
-    """Return how many numbers a line may have after its word, likeliest first; empty if none.
+class Dims(NamedTuple):
+    """How many numbers the lines have after their words: all trailing ones, or those after the first TAB.
 
-    All trailing numbers count, unless the first TAB comes later: the word may then end in a whole number (`route 66`).
-    It likely does if two or more numbers follow the TAB, not all of them whole.
+    The two differ if a number is in front of the first TAB: a value (`a 0.5`), or the end of a name (`route 66`).
     """
+
+    trailing: int            # 0: no numbers
+    by_tab: int              # as `trailing` if no number is in front of the first TAB
+    is_value: bool = False   # in one of the lines, the number in front of the first TAB is not whole
+    is_name: bool = False    # in one of the lines, two or more numbers follow the first TAB, not all of them whole
+
+    @property
+    def is_open(self) -> bool:
+        return self.trailing != self.by_tab
+
+    @property
+    def likeliest(self) -> int:
+        return self.by_tab if self.is_name and not self.is_value else self.trailing
+
+    def agreed(self, line: Dims) -> Dims:
+        """Return what is possible for a further line, too.
+
+        A line that agrees in neither is faulty. It must not be read in one way and the lines so far in the other.
+        """
+        if self[:2] == line[:2]:
+            return Dims(*self[:2], self.is_value or line.is_value, self.is_name or line.is_name)
+        if self.by_tab == line.by_tab:
+            return Dims(self.by_tab, self.by_tab)
+        n = self.trailing if line.trailing in self[:2] else self.likeliest
+        return Dims(n, n)
+
+
+def possible_dims(line: bytes) -> Dims:
+    """Return how many numbers a line may have after its word."""
     fields = line.split()
     n = next((i for i, field in enumerate(reversed(fields)) if parse_floats([field]) is None), len(fields))
+    trailing = min(n, len(fields) - 1)
     word, after = (part.split() for part in line.strip().partition(b"\t")[::2])
-    by_tab = [len(after)] if after and parse_floats(after) is not None else []
-    dims = [min(n, len(fields) - 1), *by_tab]
-    if len(word) > 1 and n > len(after):
-        if not word[-1].isdigit():
-            return dims[:1]
-        if len(after) > 1 and not all(field.lstrip(b"+-").isdigit() for field in after):
-            dims = by_tab + dims
-    return [n for n in dict.fromkeys(dims) if n > 0]
-
-
-def agreed_dims(dims: list[int], line: bytes) -> list[int]:
-    """Return those of `dims`, of the lines so far, that a further line may have, likeliest for all lines first."""
-    of_line = possible_dims(line)
-    agreed = [n for n in of_line if n in dims]
-    return (agreed if agreed[:1] == dims[:1] else sorted(agreed)) or dims or of_line
+    if not 0 < len(after) < trailing:
+        return Dims(trailing, trailing)
+    is_name = len(after) > 1 and not all(field.lstrip(b"+-").isdigit() for field in after)
+    return Dims(trailing, len(after), not word[-1].isdigit() and math.isfinite(float(word[-1])), is_name)
 
 
 def declared_sizes(line: bytes) -> tuple[int, int] | None:
@@ -80,7 +99,7 @@ def is_count(line: bytes) -> bool:
     """Return whether a line can be a word and how often it occurs: one whole number."""
     *word, number = line.split()
     is_number = len(word) > 1 and is_in_other_notation(word[-1])
-    return number.isdigit() and 1 in possible_dims(line) and not is_number
+    return number.isdigit() and possible_dims(line).by_tab == 1 and not is_number
 
 
 def is_in_other_notation(field: bytes) -> bool:

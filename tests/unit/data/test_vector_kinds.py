@@ -197,6 +197,24 @@ def test_a_number_with_a_point_in_front_of_the_first_tab_is_a_value(tmp_path: Pa
         assert read(file(tmp_path, content)).table.shape == (3, 3)
 
 
+@pytest.mark.parametrize(("names", "more"), [
+    (["web 2.0", "python 3.12"], ["foo"]), (["windows 10", "windows 8.1"], ["windows"]), (["year -1"], ["foo"]),
+    (["to infinity"], ["foo"]), (["a nan", "b 7"], ["c d"])])
+def test_names_may_end_in_any_number_if_another_line_has_one_reading(tmp_path: Path, names: list[str], more: list[str]
+                                                                     ) -> None:
+    for words in (names + more, more + names):
+        path = file(tmp_path, "".join(f"{word}\t0.1\t0.2\t0.4\n" for word in words).encode())
+        for limit in (None, 1, 2, 3):
+            found = read(path, reading=ReadOptions(limit))
+            assert found.words == words[:limit] and found.table.shape[1] == 3
+
+
+@pytest.mark.parametrize("first", [b"a 0.5\t0.1\t0.2\n", b"a 5\t0.1\t0.2\n", b"a 5\t1\t2\n"])
+def test_a_line_that_lacks_a_value_does_not_change_the_word_of_another(tmp_path: Path, first: bytes) -> None:
+    for lacking in (b"b 0.1\t0.2\n", b"b 1\t2\n"):
+        assert ":2: should be a word and 3 numbers as in line 1, got 2" in refused(file(tmp_path, first + lacking))
+
+
 @pytest.mark.parametrize("first", [b"-3 2", b"words 3", b"3" * 21 + b" 2"])
 def test_a_line_with_two_numbers_is_no_count(tmp_path: Path, first: bytes) -> None:
     assert ":2: should be a word and 1 number as in line 1, got 2" in refused(file(tmp_path, first + b"\na 1 2\n"))
