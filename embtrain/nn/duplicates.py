@@ -1,8 +1,8 @@
 """Copies and pickles of a module.
 
 A source object of the user is copied itself, because arguments of its constructor and attributes that were set later
-are known to it alone. A source of embtrain has pointers; it is built again from config and problem and loads its state,
-and so is a source of the user that cannot be copied, for example because it contains a lock.
+are known to it alone. A source of embtrain has pointers; it is built again from config and problem and loads its state.
+So is a source of the user that cannot be copied or pickled, for example because it contains a lock, with a warning.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import copy
 import copyreg
 import inspect
 import io
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
@@ -24,13 +25,7 @@ from embtrain.common.errors import UsageError
 from embtrain.negatives.base import NegativeSource
 
 _GIVEN = "_given"  # attribute of the source object
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The source object in a copy or pickle."""
-
-    source: NegativeSource
+_log = logging.getLogger("embtrain")
 
 
 class _Sink(io.RawIOBase):
@@ -54,25 +49,38 @@ class _TrialPickler(ForkingPickler):
 _on_trial: set[int] = set()  # ids of sources
 
 
-def _is_kept(source: NegativeSource) -> bool:
-    """Whether a copy of a module contains its source object. UsageError if it can be neither copied nor built again."""
-    if is_ours(type(source)):
-        return False
-    if id(source) in _on_trial:              # it refers to the network that contains the module
-        return True
-    _on_trial.add(id(source))
-    try:
-        tried = [_failure(lambda: _TrialPickler().dump(source)), _failure(lambda: _duplicate(source))]
-        errors = [error for error in tried if error is not None]
-        if not errors or _is_built_by_problem(source):
-            return not errors
-        if len(errors) < len(tried):         # as of a class inside a function, which can be copied, but not pickled
-            return True
-    finally:
-        _on_trial.discard(id(source))
-    raise UsageError(f"negatives: {described(source)}: cannot be copied or saved with its module: "
-                     f"{type(errors[-1]).__name__}: {errors[-1]}; leave that value out in __getstate__, or let the "
-                     "constructor take config and problem alone") from errors[-1]
+@dataclass(frozen=True)
+class Kept:
+    """The source object of the user in a copy or pickle of a module."""
+
+    source: NegativeSource | None             # None: it is built from the state
+    state: bytes = b""                        # of the module, from which a source is built again
+    saved: Callable[[], bytes] = bytes        # returns the state, when it is needed
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
+        # The first copy is a trial: one that fails leaves unfinished objects in its dict.
+        error = _failure(lambda: copy.deepcopy(self.source, dict(memo)))
+        return Kept(copy.deepcopy(self.source, memo)) if error is None else Kept(None, self._state_after(error))
+
+    def __reduce__(self) -> tuple[type[Kept], tuple[Any, ...]]:
+        if id(self.source) in _on_trial:                     # it refers to the network that contains the module
+            return Kept, (self.source,)
+        _on_trial.add(id(self.source))
+        try:
+            error = _failure(lambda: _TrialPickler().dump(self.source))
+        finally:
+            _on_trial.discard(id(self.source))
+        return Kept, (self.source,) if error is None else (None, self._state_after(error))
+
+    def _state_after(self, error: Exception) -> bytes:
+        """The state from which the source is built again. UsageError if it cannot be built."""
+        assert self.source is not None
+        problem = f"negatives: {described(self.source)}: cannot be copied or saved with its module: " \
+                  f"{type(error).__name__}: {error}; leave that value out in __getstate__"
+        if not _is_built_by_problem(self.source):
+            raise UsageError(f"{problem}, or let the constructor take config and problem alone") from error
+        _log.warning("%s; it is built again from config, problem and state_dict, without other attributes", problem)
+        return self.saved()
 
 
 def _failure(call: Callable[[], object]) -> Exception | None:
@@ -86,11 +94,6 @@ def _failure(call: Callable[[], object]) -> Exception | None:
             raise
         return error
     return None
-
-
-def _duplicate(source: NegativeSource) -> NegativeSource:
-    """A copy of a source, with the same problem."""
-    return copy.deepcopy(source, {id(source.problem): source.problem})
 
 
 def _is_built_by_problem(source: NegativeSource) -> bool:
@@ -115,15 +118,18 @@ def copied(attributes: Mapping[str, Any], source: NegativeSource | None,
 
     source: the source object of the module. saved: the state without that of the source that a copy contains.
     """
-    kept = source if source is not None and _is_kept(source) else None
-    given = None if kept is None else Kept(kept)
-    return {**_replaced(attributes, given), "_step": None, "_pending": saved(kept).numpy().tobytes()}
+    def state(kept: NegativeSource | None = None) -> bytes:
+        return saved(kept).numpy().tobytes()
+
+    kept = None if source is None or is_ours(type(source)) else source
+    given = None if kept is None else Kept(kept, saved=state)
+    return {**_replaced(attributes, given), "_step": None, "_pending": state(kept)}
 
 
 def restored(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of `copied`, with the source object in its place."""
-    kept = (attributes if _GIVEN in attributes else attributes["_modules"])[_GIVEN]
-    return _replaced(attributes, kept and kept.source)
+    kept = (attributes if _GIVEN in attributes else attributes["_modules"])[_GIVEN] or Kept(None)
+    return {**_replaced(attributes, kept.source), "_pending": kept.state or attributes["_pending"]}
 
 
 def _replaced(attributes: Mapping[str, Any], given: NegativeSource | Kept | None) -> dict[str, Any]:
@@ -133,13 +139,13 @@ def _replaced(attributes: Mapping[str, Any], given: NegativeSource | Kept | None
     return {**attributes, "_modules": {**attributes["_modules"], _GIVEN: given}}
 
 
-def _to_process(kept: Kept) -> tuple[Callable[..., Kept], tuple[NegativeSource]]:
-    return _received, (kept.source,)
+def _to_process(kept: Kept) -> tuple[Callable[..., Kept], tuple[Any, ...]]:
+    return _received, kept.__reduce__()[1]
 
 
-def _received(source: NegativeSource) -> Kept:
+def _received(source: NegativeSource | None, state: bytes = b"") -> Kept:
     """A source in memory of its own: PyTorch shares tensors between the processes, and a source updates them."""
-    return Kept(_duplicate(source))
+    return Kept(source and copy.deepcopy(source, {id(source.problem): source.problem}), state)
 
 
 def _generator_to_process(generator: torch.Generator) -> tuple[Callable[..., torch.Generator], tuple[str, bytes]]:

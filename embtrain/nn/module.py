@@ -269,7 +269,7 @@ class SampledLoss(nn.Module):
         return copied(self.__dict__, self._given, self._saved)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(restored(state))  # type: ignore[no-untyped-call]
+        super().__setstate__(state := restored(state))  # type: ignore[no-untyped-call]
         self.set_extra_state(torch.frombuffer(bytearray(state["_pending"]), dtype=torch.uint8))
 
     def _source_state(self) -> Mapping[str, Any] | None:

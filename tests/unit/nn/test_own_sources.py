@@ -400,22 +400,60 @@ def test_a_source_may_refer_to_the_network_that_contains_it(duplicate: Callable[
     Referring.n_copies.clear()
     other = duplicate(network)
     assert other[0].source.network is other and torch.equal(network[0](*call), other[0](*call))
-    assert len(Referring.n_copies) <= 3                                     # two trials, and the copy
+    assert len(Referring.n_copies) <= 2                                     # a trial, and the copy
+
+
+class Locked(Limited):
+    """Has an argument of its own and a lock."""
+
+    name = "locked"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec, allowed: int):
+        super().__init__(config, problem, allowed)
+        self.lock = threading.Lock()
+
+
+class Computed(Limited):
+    """Has an argument of its own and a tensor that can be pickled, but not copied."""
+
+    name = "computed"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec, allowed: int):
+        super().__init__(config, problem, allowed)
+        self.other = torch.ones(2, dtype=torch.float32, device="cpu", requires_grad=True) * 2
 
 
 def test_a_source_that_can_be_neither_copied_nor_built_again_is_refused() -> None:
-    class Locked(Limited):
-        name = "locked"
-
-        def __init__(self, config: NegativesConfig, problem: ProblemSpec, allowed: int):
-            super().__init__(config, problem, allowed)
-            self.lock = threading.Lock()
-
     module = SampledLoss(limited(Locked, allowed=7), num_classes=V)
     for duplicate in (copy.deepcopy, pickle.dumps):
         with pytest.raises(UsageError, match=r"negatives: locked \(.*Locked in .*: cannot be copied or saved with its "
                                              r"module: TypeError: cannot pickle '_thread\.lock' object; leave "):
             duplicate(module)
+    module = SampledLoss(limited(Computed, allowed=7), num_classes=V)
+    assert pickle.loads(pickle.dumps(module)).source.allowed == 7
+    with pytest.raises(UsageError, match=r"computed .*: cannot be copied or saved with its module: RuntimeError: Only"):
+        copy.deepcopy(module)
+
+
+def test_a_copy_of_a_source_that_cannot_be_pickled_has_its_attributes(caplog: pytest.LogCaptureFixture, call: Call
+                                                                        ) -> None:
+    class InFunction(Limited):
+        name = "in_function"
+
+    loss: Any = SampledLoss(limited(Scheduled), num_classes=V)
+    loss.source.boost = 5
+    for duplicate in (copy.deepcopy, copy.copy):
+        other = duplicate(loss)
+        assert other.source.boost == 5 and other.source.schedule() == 1
+    assert (copy.copy(loss).source is loss.source) and copy.deepcopy(loss).source is not loss.source
+    local: Any = SampledLoss(limited(InFunction, allowed=7), num_classes=V)
+    assert copy.deepcopy(local).source.allowed == 7
+    assert caplog.messages == []
+    loss(*call)
+    assert not hasattr(pickle.loads(pickle.dumps(loss)).source, "boost")
+    (message,) = caplog.messages
+    assert message.startswith("negatives: scheduled (") and message.endswith(
+        "; it is built again from config, problem and state_dict, without other attributes")
 
 
 @pytest.mark.parametrize("is_called", [False, True])
