@@ -23,7 +23,6 @@ from embtrain.common.errors import ResourceError, UsageError
 
 MAX_BYTES = 200_000  # of a file; the longest one in the package has a hundredth of this
 MAX_VALUES = 2_000   # of a file; each use of an alias counts
-MAX_NODES = 2 * MAX_VALUES + 1  # of a file: keys, values and aliases
 MAX_DEPTH = 40
 _MAX_CACHED = 10_000  # characters of a text whose nodes are cached; twice the longest file of the package
 MAX_PROBLEMS = 50    # reported for one file
@@ -63,15 +62,14 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader with the plain values of YAML 1.2 and limits on nesting and nodes. Only its nodes are used."""
 
     yaml_implicit_resolvers = _RESOLVERS
-    depth = 0
-    nodes = 0
+    depth = nodes = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         self.depth, self.nodes = self.depth + 1, self.nodes + 1
         if self.depth > MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep",
                                        problem_mark=self.peek_event().start_mark)
-        if self.nodes > MAX_NODES:
+        if self.nodes > 2 * MAX_VALUES + 1:                   # keys, values and aliases
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_VALUES:,} values",
                                        problem_mark=self.peek_event().start_mark)
         node = super().compose_node(parent, index)
@@ -111,7 +109,7 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UsageError(f"{name}:{line}: is not UTF-8; save the file as UTF-8") from error
-    root = _compose(text, name)
+    root = compose(text, name)
     tree, marks = _Values(name).convert(root) if root is not None else (None, {})
     if tree is None:  # nothing, comments, or a bare `---`
         return Layer(name, {})
@@ -151,15 +149,15 @@ def from_set(text: str) -> Layer:
         raise UsageError(f"{name}: should be KEY.KEY=VALUE, e.g. text.window=5")
     if len(keys) > MAX_DEPTH or len(value) > MAX_BYTES:
         raise UsageError(f"{name}: is too long")
-    node = _compose(value, name, place=False)
+    node = compose(value, name, place=False)
     tree: Any = None if node is None else _Values(name, place=False).convert(node)[0]
     for key in reversed(keys):
         tree = {key: tree}
     return Layer(name, tree)
 
 
-def _parse(text: str) -> Any:
-    return yaml.compose(io.StringIO(text), Loader=_Loader)
+def _parse(text: str, loader: Any) -> Any:
+    return yaml.compose(io.StringIO(text), Loader=loader)
 
 
 # A comparison resolves the settings of each cell from the same files, and PyYAML takes milliseconds for each of them.
@@ -167,10 +165,11 @@ def _parse(text: str) -> Any:
 _parse_short = lru_cache(maxsize=128)(_parse)
 
 
-def _compose(text: str, name: str, place: bool = True) -> Any:
+def compose(text: str, name: str, place: bool = True, loader: Any = _Loader) -> Any:
     """Parse YAML to its root node; None if the text is empty. Raises UsageError with the line if it is not YAML."""
     try:
-        return _parse_short(text) if len(text) <= _MAX_CACHED else _parse(text)
+        is_cached = loader is _Loader and len(text) <= _MAX_CACHED  # other loaders are for nodes that are changed
+        return _parse_short(text, loader) if is_cached else _parse(text, loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         location = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and place else name
@@ -184,7 +183,7 @@ def _compose(text: str, name: str, place: bool = True) -> Any:
         # `position` counts characters, because the text was decoded above.
         location = f"{name}:{text[: error.position].count(chr(10)) + 1}" if place else name
         raise UsageError(f"{location}: contains a character that YAML does not allow; remove it") from error
-    except (yaml.YAMLError, ValueError, OverflowError, IndexError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, IndexError, RecursionError) as error:
         # PyYAML's scanner lets chr() and int() fail on absurd escapes and version numbers.
         raise UsageError(f"{name}: is not YAML: {printable(str(error))}") from error
 

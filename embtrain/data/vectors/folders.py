@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import os
 import re
@@ -26,7 +27,7 @@ import numpy as np
 import safetensors
 import yaml
 
-from embtrain.common.config import read_yaml
+from embtrain.common.config.layers import compose
 from embtrain.common.errors import DataError, UsageError, read_error
 from embtrain.common.files import check_exists, write_atomically, write_json, write_text
 from embtrain.common.terminal import plain_lines
@@ -47,7 +48,8 @@ FRONT_KEYS = frozenset({"library_name", "tags", "model-index"})  # in the head o
 MAX_CARD = 1 << 24  # bytes
 # The head of a card, as the Hub finds it: a line of ---, keys, a line of --- (or no end). Blanks may follow the marks.
 _HEAD = re.compile(rb"(\s*---[ \t]*\n)(.*?)(^---[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
-_KEY = re.compile(rb"(\s*#.*\n)*\s*([\w\"'-]+\s*:|-\s|[{\[#]|\Z)")  # begins keys, or what should be some
+_COLON = re.compile(b":(?!//)")  # of a key, not of an address. Text without it is Markdown after a line across the page
+_CORRECT_HEAD = "correct the head of the card, or move the card away"
 _LINE_END = re.compile("(?<=[\n\x85\u2028\u2029])")  # as the YAML parser counts lines
 
 
@@ -58,11 +60,11 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
     Other keys in the head of an earlier card, as the licence of the vectors, are kept. DataError if they cannot be
     read.
     """
-    arrays = {TABLE: vectors.table}
+    arrays, earlier = {TABLE: vectors.table}, folder / CARD
     sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
-    head, earlier = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True), folder / CARD
+    head = plain_lines(yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)) if front else ""
     with replace_files(folder, MODEL, OPTIONAL) as folder:
-        kept = _publisher_lines(earlier, folder / CARD, front)
+        kept = _publisher_lines(earlier, head)
         write_lines(folder / VOCABULARY, vectors.words)
         if relations is not None:
             write_lines(folder / RELATIONS, relations.words)
@@ -73,53 +75,75 @@ def write_huggingface(folder: Path, vectors: Vectors, relations: Vectors | None,
         if vectors.subwords is not None:
             vectors.subwords.save(folder / subword_table.FILE)
         write_json(folder / CONFIG, {**config, **sizes})
-        write_text(folder / CARD, f"---\n{plain_lines(head)}{kept}---\n\n{card}")
+        write_text(folder / CARD, f"---\n{head}{kept}---\n\n{card}")
 
 
-def _publisher_lines(card: Path, scratch: Path, front: Mapping[str, Any]) -> str:
+def _publisher_lines(card: Path, front: str) -> str:
     """Return the lines of the keys in the head of a card that `write_huggingface` does not write, and its comments.
 
-    If they would not be read as before after those of `front`, as aliases of a left-out key, it is the YAML of their
-    values. scratch: a file for the YAML of the head. DataError if the head is damaged.
+    If they would not be read as before after the lines of `front`, as aliases of a left-out key, it is the YAML of
+    their nodes, which keeps the forms of values, but no comments. DataError if the head is damaged.
     """
+    head, root = _head(card)
+    begin = {key.start_mark.line: str(key.value) not in FRONT_KEYS for key, _ in root.value}
+    column = min((key.start_mark.column for key, _ in root.value), default=0)
+    lines, is_kept = list[str](), False
+    for number, line in enumerate(_LINE_END.split(head)):
+        is_kept = begin.get(number, is_kept)
+        if is_kept or line.lstrip(" ").startswith("#"):
+            lines.append(line[column:] if line[:column].isspace() else line)
+    root.value, root.flow_style = [pair for pair in root.value if str(pair[0].value) not in FRONT_KEYS], False
+    kept = _serialized(root)
+    for text in ("".join(lines), kept):
+        with contextlib.suppress(UsageError):                  # for example an alias of an anchor in another key
+            if _serialized(_nodes(front + text)) == _serialized(_nodes(front)) + kept:
+                return text
+    raise DataError(f"{card}: its keys cannot follow those of an export; {_CORRECT_HEAD}")
+
+
+def _head(card: Path) -> tuple[str, Any]:
+    """Return the head of a card, after an empty line for each line before it, and its nodes: a mapping.
+
+    Both are empty if there is none. DataError if it is damaged.
+    """
+    none = "", _nodes("")
     if not card.is_file():
-        return ""
+        return none
     try:
         with open(card, "rb") as file:
             content = file.read(MAX_CARD).removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     except OSError as error:
         raise read_error(card, error, f"cannot be read: {error.strerror}; move it away") from error
     if (head := _HEAD.match(content)) is None:
-        return ""
+        return none
     mark, keys, end = head.groups()
-    if _KEY.match(keys) is None or (not end and keys.lstrip().startswith(b"#")):
-        return ""                                            # a line across the page, not the beginning of a head
-    remedy, before = "or move the card away", mark.count(b"\n")
     if not end:
-        raise DataError(f"{card}: its head has no end; write --- in the line after its keys, {remedy}")
+        first = keys.lstrip().partition(b"\n")[0]
+        if first.startswith(b"#") or not _COLON.search(first):
+            return none                                      # Markdown after a line across the page
+        raise DataError(f"{card}: its head has no end; write --- in the line after its keys, or move the card away")
     try:
-        scratch.write_bytes(b"\n" * before + keys)           # errors show its lines in the card
-        earlier = read_yaml(scratch, str(card))
-    except UsageError as error:
-        raise DataError(f"{error}; correct the head of the card, {remedy}") from error
-    begin = {line - before: (path[0], column) for path, (line, column) in earlier.marks.items() if len(path) == 1}
-    lines, key, column = list[str](), None, min((column for _, column in begin.values()), default=1)
-    for number, line in enumerate(_LINE_END.split(keys.decode()), 1):
-        key = begin[number][0] if number in begin else key
-        if line.lstrip(" ").startswith("#") or (key is not None and key not in FRONT_KEYS):
-            lines.append(line[column - 1:] if line[:column - 1].isspace() else line)
-    kept = {key: value for key, value in earlier.tree.items() if key not in FRONT_KEYS}
-    text = "".join(lines)
-    scratch.write_text(_dumped(front) + text, "utf-8")
-    try:
-        is_same = _dumped(read_yaml(scratch).tree) == _dumped({**front, **kept})        # texts: NaN equals itself
-    except UsageError:                                       # for example an alias of an anchor in another key
-        is_same = False
-    return text if is_same else _dumped(kept)
+        text = (b"\n" * mark.count(b"\n") + keys).decode()
+        root = _nodes(text, str(card))
+    except (UnicodeDecodeError, UsageError) as error:
+        if not _COLON.search(keys):
+            return none                                      # Markdown between two lines across the page
+        if isinstance(error, UnicodeDecodeError):
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise DataError(f"{card}:{line}: is not UTF-8; save the file as UTF-8; {_CORRECT_HEAD}") from error
+        raise DataError(f"{error}; {_CORRECT_HEAD}") from error
+    if isinstance(root, yaml.SequenceNode):
+        raise DataError(f"{card}:{root.start_mark.line + 1}: should be keys and values, got a list; {_CORRECT_HEAD}")
+    return none if isinstance(root, yaml.ScalarNode) else (text, root)
 
 
-def _dumped(values: Mapping[Any, Any]) -> str:
-    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True) if values else ""
+def _nodes(text: str, name: str = "") -> Any:
+    return compose(text, name, loader=yaml.SafeLoader) or yaml.MappingNode("tag:yaml.org,2002:map", [])
+
+
+def _serialized(root: Any) -> str:
+    """Return the YAML of nodes, with the form of each value, and each anchor at its first use."""
+    return yaml.serialize(root, Dumper=yaml.SafeDumper, allow_unicode=True, width=MAX_CARD) if root.value else ""
 
 
 def is_huggingface(folder: Path) -> bool:

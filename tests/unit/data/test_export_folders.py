@@ -317,16 +317,20 @@ def test_keys_of_the_publisher_are_kept_in_a_card(tmp_path: Path, monkeypatch: p
     ("tags:\n- a\n# of the licence\nlicense: mit\nextra: |\n  a\n\n  # b\n",
      "# of the licence\nlicense: mit\nextra: |\n  a\n\n  # b\n"),
     ("\"tags\": [a]\n'license': 'a\x85b\n\n  é'\n", "'license': 'a\x85b\n\n  é'\n"),
+    *((lines, lines) for lines in ("a.b: c\nlicense: mit\n", "a b: c\n", '"a b": c\n', "a/b: c\n", "lizenz_ä: c\n",
+                                   "<<: {a: b}\n", "? license\n: mit\n", "2020: [0x1F, 1.10]\nnull: 2020-01-01\n",
+                                   "n: 99999999999999999999999\nx: !own {a: .nan}\n")),
+    ("!!map\na: b\n", "a: b\n"), ("&a\na: b\n", "a: b\n"),
     ("library_name: x\n", ""), ("", ""), ("\n# no keys\n", "# no keys\n")])
 def test_lines_of_other_keys_are_kept_as_they_are(tmp_path: Path, head: str, kept: str) -> None:
-    card, scratch = tmp_path / "README.md", tmp_path / "scratch"
+    card = tmp_path / "README.md"
     for text in (f"---\n{head}---\n\ncard", f"---\n{head}---", f"\n \n--- \n{head}---\t\n", f"\ufeff---\n{head}---\n"):
         for line_end in ("\n", "\r\n", "\r"):
             card.write_text(text, "utf-8", newline=line_end)
-            assert folders._publisher_lines(card, scratch, {}) == kept
+            assert [folders._publisher_lines(card, "") for _ in range(2)] == [kept, kept]
     for text in (f"a card\n---\n{head}---\n", f"----\n{head}---\n", ""):
         card.write_text(text, "utf-8")
-        assert folders._publisher_lines(card, scratch, {}) == ""
+        assert folders._publisher_lines(card, "") == ""
 
 
 @pytest.mark.parametrize(("head", "kept"), [
@@ -344,19 +348,42 @@ def test_keys_of_the_publisher_in_other_yaml_are_kept_twice(tmp_path: Path, head
         assert {key: "nan" if value != value else value for key, value in values.items()} == front | kept
 
 
-@pytest.mark.parametrize("text", ["---\n\n# My vectors\n\nText: here\n", "---\n\nSome intro\n\n---\n", "---\n---\n"])
+@pytest.mark.parametrize(("head", "kept"), [
+    ("big: &t 3\ntags: *t\nlicense: mit\n", "big: &t 3\nlicense: mit\n"),
+    ("tags: &t [a]\nn: 99999999999999999999999\n2020: 0x1F\nnull: 1.10\nd: 2020-01-01\nx: !own {a: .nan}\no: *t\n"
+     "z: [*t, no]\ns: \"a\\u0085b\"\n",
+     "n: 99999999999999999999999\n2020: 0x1F\nnull: 1.10\nd: 2020-01-01\nx: !own {a: .nan}\no: &id001 [a]\n"
+     "z: [*id001, no]\ns: \"a\\Nb\"\n"),
+    ("tags: &t {x: 1}\nother:\n  <<: *t\n  y: 2\n", "other:\n  <<: {x: 1}\n  y: 2\n"),
+    (f"{{tags: [a], license: '{'a b ' * 50}'}}\n", f"license: '{'a b ' * 50}'\n")])
+def test_values_of_other_keys_keep_their_forms(tmp_path: Path, head: str, kept: str) -> None:
+    (card := tmp_path / "README.md").write_text(f"---\n{head}---\n")
+    metrics = [{"name": str(i), "value": i / 7} for i in range(1000)]
+    for front in ({"library_name": "x", "tags": ["a"]}, {"model-index": [{"metrics": metrics}]}):
+        folders.write_huggingface(tmp_path, table("a"), None, {}, front, "card")
+        assert card.read_text() == f"---\n{yaml.safe_dump(front, sort_keys=False)}{kept}---\n\ncard"
+
+
+@pytest.mark.parametrize("text", ["---\n\n# My vectors\n\nText: here\n", "---\n\nSome intro\n\n---\n", "---\n---\n",
+                                  "---\n# heading\n\ntext\n---\nmore", "---\n**a**\n---\n", "---\n[link](http://a)\n\ntext"])
 def test_a_card_that_begins_with_a_line_across_the_page_has_no_head(tmp_path: Path, text: str) -> None:
     (tmp_path / "README.md").write_text(text)
-    assert folders._publisher_lines(tmp_path / "README.md", tmp_path / "scratch", {"tags": ["a"]}) == ""
+    assert folders._publisher_lines(tmp_path / "README.md", "tags: [a]\n") == ""
 
 
 @pytest.mark.parametrize(("card", "problem"), [
     (b"---\nlicense: mit\n", r": its head has no end; write --- in the line after its keys"),
     (b"\n---\nlicense: mit: 1\n---\n", r":3:13: mapping values are not allowed here; correct the head"),
     (b"---\nlicense: mit\nauthor: Andr\xe9\n---\n", r":3: is not UTF-8; save the file as UTF-8; correct the head"),
-    (b"---\n- mit\n---\n", r":1: should be keys and values, .*; correct the head"),
-    (b"---\nlicense: '\n---\n", r":3:1: found unexpected end of stream; correct the head"),
-    (b"---\nn: 12345678901234567890\n---\n", r":2:4: .*; correct the head")])
+    (b"---\na b: c\n", r": its head has no end; write --- in the line after its keys"),
+    (b"---\n@x: y\nlicense: mit\n---\n", r":2:1: found character '@' that cannot start any token; correct the head"),
+    (b"---\n%YAML 1.1\nlicense: mit\n---\n", r":3:1: expected '<document start>', .*; correct the head"),
+    (b"---\n<<<<<<< a\nlicense: mit\n=======\n>>>>>>> b\n---\n", r":3:8: .*; correct the head"),
+    (b"---\na: " + b"[" * 5000 + b"\n---\n", r": is not YAML: .*; correct the head"),
+    (b"---\na: \x07\n---\n", r":2: contains a character that YAML does not allow; remove it; correct the head"),
+    (b"---\na:\n\tb: c\n---\n", r":3:1: contains a tab in the indentation; indent with spaces; correct the head"),
+    (b"---\n- mit\n---\n", r":2: should be keys and values, .*; correct the head"),
+    (b"---\nlicense: '\n---\n", r":3:1: found unexpected end of stream; correct the head")])
 def test_a_damaged_head_of_a_card_changes_nothing(tmp_path: Path, card: bytes, problem: str) -> None:
     WRITERS["huggingface"](tmp_path, table("a"))
     (tmp_path / "README.md").write_bytes(card)
@@ -364,6 +391,14 @@ def test_a_damaged_head_of_a_card_changes_nothing(tmp_path: Path, card: bytes, p
     with pytest.raises(DataError, match=f"^{tmp_path}/README.md{problem}.*, or move the card away$"):
         WRITERS["huggingface"](tmp_path, table("z"))
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("head", ["&a\nlicense: *a\n", "!own\nlicense: mit\n"])
+def test_keys_that_cannot_follow_others_are_refused(tmp_path: Path, head: str) -> None:
+    (card := tmp_path / "README.md").write_text(f"---\n{head}---\n")
+    with pytest.raises(DataError, match=f"^{card}: its keys cannot follow those of an export; correct the head of the "
+                                        "card, or move the card away$"):
+        folders._publisher_lines(card, "tags: [a]\n")
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", "config.json", "README.md"])
