@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import sys
 from collections.abc import Hashable
 from dataclasses import field, fields
@@ -19,6 +20,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 
+from embtrain.common.config.layers import dotted, printable
 from embtrain.common.errors import UsageError
 
 
@@ -98,8 +100,9 @@ def require_defaults(component: type[Any], base: type[Any]) -> type[Any]:
         config()
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        raise UsageError(f"{where}: {'.'.join(map(str, (*problem['loc'], '')))}{problem['msg']}; change the defaults"
-                         ) from error
+        words = re.sub("^Value error, ", "", problem["msg"]).replace("Input should", "should")
+        raise UsageError(f"{where}.{dotted(problem['loc'])}: {printable(repr(problem['input']))}: {words}; set another "
+                         "default" if problem["loc"] else f"{where}: {words}; change the defaults") from error
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         for name, info in config.model_fields.items():
             if not _can_be_validated(info.annotation):

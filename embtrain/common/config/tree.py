@@ -65,7 +65,7 @@ AbsolutePath = Annotated[str, AfterValidator(absolute_path), PlainSerializer(pla
 
 
 class Section(BaseModel):
-    """Base of every section of the configuration tree: frozen, unknown keys refused.
+    """Base of every section of the configuration tree: frozen, unknown keys refused, defaults validated as values.
 
     Infinities, `true` for 1 and fractions below SMALLEST or above LARGEST are refused. `any_size` lists the fields
     without these limits.
@@ -73,7 +73,7 @@ class Section(BaseModel):
 
     any_size: ClassVar[frozenset[str]] = frozenset()
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True, validate_default=True)
 
     @field_validator("*", mode="before")
     @classmethod

@@ -782,7 +782,7 @@ class Own(Logistic):
     ("rate: torch.Tensor = torch.zeros(1)", "OwnConfig", r"OwnConfig\.rate: .*Tensor.*: pydantic cannot validate "),
     ("rate: ndarray | None = None", "OwnConfig", r"OwnConfig\.rate: .*ndarray.*: pydantic cannot validate this type; "),
     ("@model_validator(mode='after')\n    def f(self):\n        raise ValueError('never')", "OwnConfig",
-     r"OwnConfig: Value error, never; change the defaults"),
+     r"OwnConfig: never; change the defaults"),
     ("rate: float = 1.0", "dict", r"Own: Config = dict: is not a subclass of LossConfig; derive it from that class"),
     ("rate: float = 1.0", "OwnConfig()", r"Own: Config = OwnConfig\(name='logistic', .*: is not a subclass of "),
 ])
