@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
-from dataclasses import fields, is_dataclass
-from pathlib import PurePath
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from embtrain.common.config.foreign_classes import is_ours
 from embtrain.common.config.tree import saved_tree
 from embtrain.common.errors import UsageError
 
-_PLAIN = (type(None), bool, int, float, str, PurePath, list, tuple, dict)
 _IDENTITY: Any = object.__eq__       # of a class whose objects are equal only to themselves
-_ANY = TypeAdapter[Any](Any)
 _UNSAVABLE = "cannot be saved in config.yaml; use numbers, texts, booleans, lists or dicts"
 
 
 def require_savable(owner: str, config: BaseModel) -> None:
     """Raise UsageError if settings of a class of the user cannot be saved, or would be refused or changed when read.
 
-    A path and a section whose type is not annotated are read as text and dict. owner: begins the error.
+    owner: begins the error.
     """
     if is_ours(type(config)):
         return
@@ -37,29 +34,31 @@ def require_savable(owner: str, config: BaseModel) -> None:
 
 
 def saved(config: BaseModel) -> tuple[dict[str, Any], dict[str, str]]:
-    """The part of settings that YAML states as it is or that is read as it was, and what is wrong with other fields.
-
-    A value that a validator changes is in both.
-    """
+    """The part of settings that is read as it was, and what is wrong with other fields."""
     kind, tree, problems = type(config), dict[str, Any](), dict[str, str]()
     keys = {field: info.serialization_alias or field for field, info in kind.model_fields.items()}
     for field in keys:
-        try:
-            tree |= saved_tree(config, {field})
-        except (ValueError, TypeError, RecursionError):
-            problems[field] = _UNSAVABLE
+        tree |= _part(config, field, problems)
     again = _read(kind, tree, {key: field for field, key in keys.items()}, problems)
-    for field in keys:
+    for field, key in keys.items():
         if again is None or field in problems:
             continue
-        value, new = getattr(config, field), getattr(again, field)
-        if not _is_kept(value, new):
+        is_same = _part(config, field, problems) == _part(again, field, problems)
+        if not _is_kept(getattr(config, field), getattr(again, field), is_same):
             problems[field] = (f"is read from config.yaml as {_shown(again, field)}; set a value that does not change, "
-                               "or change the type of the field" if keys[field] in tree else
+                               "or change the type of the field" if key in tree else
                                "is left out of config.yaml; remove exclude from the field")
-            if not _is_kept(value, tree.get(keys[field])):
-                tree.pop(keys[field], None)
+            tree.pop(key, None)
     return tree, {field: problems[field] for field in keys if field in problems}
+
+
+def _part(config: BaseModel, field: str, problems: dict[str, str]) -> dict[str, Any]:
+    """The tree of one field; empty if it cannot be saved, which is added to the problems."""
+    try:
+        return {**saved_tree(config, {field})}
+    except (ValueError, TypeError, RecursionError):
+        problems[field] = _UNSAVABLE
+        return {}
 
 
 def _read(kind: type[BaseModel], tree: dict[str, Any], fields_of: dict[str, str],
@@ -80,33 +79,20 @@ def _read(kind: type[BaseModel], tree: dict[str, Any], fields_of: dict[str, str]
                 del tree[key]
 
 
-def _is_kept(value: Any, again: Any) -> bool:
-    """Whether a value is read as it is. Without a type, a tuple is read as a list, a path as text, a section as a dict.
-
-    A default in the form of YAML is kept if the value of the field's type has the same form.
-    """
-    same = type(value) is type(again)
-    if isinstance(value, dict) and isinstance(again, dict):
-        return _is_kept([*value, *value.values()], [*again, *again.values()])
-    if isinstance(value, list | tuple) and isinstance(again, list | tuple):
-        return len(value) == len(again) and all(map(_is_kept, value, again))
-    if isinstance(value, BaseModel) and (same or isinstance(again, dict)):
-        return _is_kept([*dict(value).values()], [*dict(again).values()])
-    if same and is_dataclass(value) and not isinstance(value, type):
-        return all(_is_kept(getattr(value, part.name), getattr(again, part.name)) for part in fields(value))
-    if same and type(value).__eq__ is _IDENTITY:
-        return True
-    try:
-        if value == again or (value != value and (again is None or again != again)):     # NaN is null in YAML
-            return True
-        return not same and isinstance(value, _PLAIN) and _in_yaml(value) == _in_yaml(again)
-    except (ValueError, TypeError, RuntimeError):          # of a comparison of arrays
-        return same
-
-
-def _in_yaml(value: Any) -> str:
-    """The text of a value, also of a key: True is `true` there."""
-    return str(_ANY.dump_python(value, mode="json", fallback=repr)).lower()
+def _is_kept(value: Any, again: Any, is_same: bool) -> bool:
+    """Whether a value is read as it is. is_same: the answer for values that cannot be compared, as arrays."""
+    if type(value) is not type(again):
+        return False
+    if isinstance(value, dict):
+        return _is_kept([*value, *value.values()], [*again, *again.values()], is_same)
+    if isinstance(value, list | tuple):
+        return len(value) == len(again) and all(_is_kept(*pair, is_same) for pair in zip(value, again, strict=True))
+    if names := getattr(type(value), "model_fields", None) or getattr(type(value), "__dataclass_fields__", None):
+        return all(_is_kept(getattr(value, name), getattr(again, name), is_same) for name in names)
+    with contextlib.suppress(Exception):                   # of a comparison, which may be the user's
+        if type(value).__eq__ is not _IDENTITY and (value == value) is True:     # false for NaN
+            return bool(value == again)
+    return is_same
 
 
 def _message(problem: Any) -> str:
@@ -114,7 +100,10 @@ def _message(problem: Any) -> str:
 
 
 def _shown(config: BaseModel, field: str) -> str:
-    return " ".join(repr(getattr(config, field)).replace(f"{type(config).__module__}.", "").split())
+    value = getattr(config, field)
+    with contextlib.suppress(Exception):                   # of a class without a repr, as BaseModel itself
+        return " ".join(repr(value).replace(f"{type(config).__module__}.", "").split())
+    return type(value).__name__
 
 
 def _error(owner: str, config: type[BaseModel], problem: str, field: str = "") -> UsageError:
