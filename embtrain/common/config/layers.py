@@ -51,8 +51,7 @@ _RESOLVERS: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 for _tag, _pattern, _first in (
     ("null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
-    ("int", _INTEGER, list("-+0123456789")),
-    ("float", _FLOAT, list("-+.0123456789")),
+    ("int", _INTEGER, list("-+0123456789")), ("float", _FLOAT, list("-+.0123456789")),
 ):
     for _letter in _first:
         _RESOLVERS.setdefault(_letter, []).append((_TAG + _tag, _pattern))
@@ -78,12 +77,13 @@ class _Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes YAML: quotes text that _Loader would read as another type, and keeps lists on one line."""
+    """Writes YAML: quotes text that _Loader would read as another type or would fold, and keeps lists on one line."""
 
     yaml_implicit_resolvers = _RESOLVERS
 
 
 Dumper.add_representer(list, lambda dumper, value: dumper.represent_sequence(_TAG + "seq", value, flow_style=True))
+Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar(_TAG + "str", text, '"' * ("\x85" in text)))
 
 
 def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
@@ -102,6 +102,11 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
         raise kind(f"{name}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # a NUL in the path
         raise UsageError(f"{name}: is not a path: {error}") from error
+    return parse(content, name)
+
+
+def parse(content: bytes, name: str) -> Layer:
+    """Return the layer of the content of a YAML file of that name. Raises UsageError as `read_yaml` does."""
     if len(content) > MAX_BYTES:
         raise UsageError(f"{name}: is longer than {MAX_BYTES:,} bytes; give a smaller configuration file")
     try:
@@ -109,13 +114,10 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UsageError(f"{name}:{line}: is not UTF-8; save the file as UTF-8") from error
-    root = compose(text, name)
-    tree, marks = _Values(name).convert(root) if root is not None else (None, {})
-    if tree is None:  # nothing, comments, or a bare `---`
-        return Layer(name, {})
-    if not isinstance(tree, dict):
+    tree, marks = _Values(name).convert(compose(text, name))
+    if not isinstance(tree, dict | None):
         raise UsageError(f"{name}:1: should be keys and values, e.g. `train:`, got {describe_value(tree)}")
-    return Layer(name, tree, marks)
+    return Layer(name, tree or {}, marks)  # None: nothing, comments, or a bare `---`
 
 
 def as_sets(keys: Mapping[str, Any]) -> list[str]:
@@ -149,8 +151,7 @@ def from_set(text: str) -> Layer:
         raise UsageError(f"{name}: should be KEY.KEY=VALUE, e.g. text.window=5")
     if len(keys) > MAX_DEPTH or len(value) > MAX_BYTES:
         raise UsageError(f"{name}: is too long")
-    node = compose(value, name, place=False)
-    tree: Any = None if node is None else _Values(name, place=False).convert(node)[0]
+    tree: Any = _Values(name, place=False).convert(compose(value, name, place=False))[0]
     for key in reversed(keys):
         tree = {key: tree}
     return Layer(name, tree)
@@ -198,7 +199,7 @@ class _Values:
         self.count = 0
 
     def convert(self, root: Any) -> tuple[Any, dict[KeyPath, tuple[int, int]]]:
-        value = self._value(root, ())
+        value = None if root is None else self._value(root, ())
         if self.problems:
             raise UsageError(*self.problems)
         return value, self.marks

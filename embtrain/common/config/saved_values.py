@@ -5,32 +5,40 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from embtrain.common.config.foreign_classes import is_ours
-from embtrain.common.config.tree import saved_tree
+from embtrain.common.config.layers import Layer, parse
+from embtrain.common.config.tree import as_text, dump, saved_tree
 from embtrain.common.errors import UsageError
 
 _IDENTITY: Any = object.__eq__       # of a class whose objects are equal only to themselves
 _UNSAVABLE = "cannot be saved in config.yaml; use numbers, texts, booleans, lists or dicts"
 
 
-def require_savable(owner: str, config: BaseModel) -> None:
-    """Raise UsageError if settings of a class of the user cannot be saved, or would be refused or changed when read.
+def require_savable(settings: BaseModel, names: Sequence[tuple[str, str]], build: Callable[[Layer], object]) -> None:
+    """Raise UsageError if settings of classes of the user cannot be saved, or would be refused or changed when read.
 
-    owner: begins the error.
+    names: the section of each component and the key of its name. build: builds the settings from config.yaml.
     """
-    if is_ours(type(config)):
-        return
-    for field, problem in saved(config)[1].items():
-        raise _error(owner, type(config), f"{field} = {_shown(config, field)}: {problem}", field)
+    own = [(section, key) for section, key in names if not is_ours(type(getattr(settings, section)))]
+    for section, key in own:
+        owner, config = f"{section}.{key}: {getattr(getattr(settings, section), key)}", getattr(settings, section)
+        for field, problem in saved(config)[1].items():
+            raise _error(owner, type(config), f"{field} = {_shown(config, field)}: {problem}", field)
+        try:
+            type(config).model_validate(saved_tree(config))
+        except ValidationError as error:                   # of several fields
+            raise _error(owner, type(config), f"config.yaml would be refused: {_message(error.errors()[0])}; correct "
+                         "the validators of the class") from error
     try:
-        type(config).model_validate(saved_tree(config))
-    except ValidationError as error:                       # of several fields
-        raise _error(owner, type(config), f"config.yaml would be refused: {_message(error.errors()[0])}; correct the "
-                     "validators of the class") from error
+        if own:
+            build(parse(dump(settings).encode(), "config.yaml"))       # e.g. of values that are many only together
+    except UsageError as error:
+        raise UsageError(f"the settings cannot be saved: {error}; set fewer or other values") from error
 
 
 def saved(config: BaseModel) -> tuple[dict[str, Any], dict[str, str]]:
@@ -53,12 +61,14 @@ def saved(config: BaseModel) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _part(config: BaseModel, field: str, problems: dict[str, str]) -> dict[str, Any]:
-    """The tree of one field; empty if it cannot be saved, which is added to the problems."""
+    """The tree of one field as it is read; empty if it cannot be saved, which is added to the problems."""
     try:
-        return {**saved_tree(config, {field})}
+        return parse(as_text(saved_tree(config, {field})).encode(), "").tree
+    except UsageError as error:
+        problems[field] = f"cannot be saved in config.yaml: {error.args[0].split(': ', 1)[1]}; set another value"
     except (ValueError, TypeError, RecursionError):
         problems[field] = _UNSAVABLE
-        return {}
+    return {}
 
 
 def _read(kind: type[BaseModel], tree: dict[str, Any], fields_of: dict[str, str],

@@ -146,6 +146,11 @@ def dump(instance: BaseModel, only_changed_against: BaseModel | None = None) -> 
     tree = saved_tree(instance)
     if only_changed_against is not None:
         tree = _difference(tree, saved_tree(only_changed_against))
+    return as_text(tree)
+
+
+def as_text(tree: dict[str, Any]) -> str:
+    """Return the YAML of a tree, as in config.yaml."""
     return yaml.dump(tree, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)
 
 

@@ -81,8 +81,7 @@ def resolve(strategy: str | Layer | None = None, model: str | None = None, corpu
     loss = tuned_layers[0].tree.get("loss", {}).get("name") if tuned_layers else loss
     strategy_layer = _drop_unknown(_drop_own_loss(strategy_layer, loss), merge([*tuned_layers, *own_layers])[0])
     settings = _build([default, model_layer, strategy_layer, *tuned_layers, *own_layers])
-    for section, key in _NAMES:
-        require_savable(f"{section}.{key}: {getattr(part := getattr(settings, section), key)}", part)
+    require_savable(settings, _NAMES, lambda saved: _build([saved]))
     shipped.require_source(strategy_layer, own_layers)
     if check_rates:
         _check_rates(settings, own_layers)

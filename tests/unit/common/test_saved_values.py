@@ -11,7 +11,7 @@ from helpers import tiny_runs
 
 from embtrain import experiment
 from embtrain.common import registry
-from embtrain.common.config import saved_tree
+from embtrain.common.config import dump, saved_tree
 from embtrain.common.config.described import describe
 from embtrain.common.errors import UsageError
 from embtrain.experiment.run.settings import from_run, from_tree
@@ -111,6 +111,37 @@ def test_a_setting_that_is_read_as_another_value_is_refused(write: Write, annota
                                          rf"{shown}: is read from config\.yaml as {read}; set a value that does not "
                                          r"change, or change the type of the field$"):
         experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+@pytest.mark.parametrize(("annotation", "value", "problem"), [
+    ("int", "2**63", "the number 9223372036854775808 is too large"),
+    ("Any", "[-2**63]", "the number -9223372036854775808 is too large"),
+    ("str", r"'\ud800'", "contains a lone surrogate; write the whole character"),
+    ("list", "[0] * 3000", "more than 2,000 values, or nested more than 40 deep"),
+    ("str", "'x' * 300_000", "is longer than 200,000 bytes; give a smaller configuration file")])
+def test_a_setting_that_is_refused_as_yaml_is_refused(write: Write, annotation: str, value: str, problem: str) -> None:
+    path = write(annotation, value)
+    with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}:{LINE}: negatives\.source: own: Config: extra = .*"
+                                         rf": cannot be saved in config\.yaml: {problem}; set another value$"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+@pytest.mark.parametrize(("annotation", "value", "more", "problem"), [
+    ("list", "[0] * 1900", "", r"config\.yaml:\d+:\d+: more than 2,000 values, or nested more than 40 deep"),
+    ("int", "3", "model_config = {'alias_generator': str.upper, 'populate_by_name': True}",
+     r"config\.yaml:\d+:1: negatives\.source: should be a name, got null")])
+def test_settings_that_are_refused_only_as_a_whole_are_refused(write: Write, annotation: str, value: str, more: str,
+                                                               problem: str) -> None:
+    write(annotation, value, more=more)
+    with pytest.raises(UsageError, match=rf"^the settings cannot be saved: {problem}; set fewer or other values$"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+def test_a_text_with_a_line_break_of_unicode_is_read_as_it_was(write: Write, tmp_path: Path) -> None:
+    write("str", r"'a\x85b'")
+    settings = experiment.resolve("sgns", sets=["negatives.source=own"])
+    (tmp_path / "config.yaml").write_text(dump(settings))
+    assert from_run(tmp_path).negatives == settings.negatives
 
 
 def test_a_setting_that_is_left_out_is_refused_if_it_is_set(write: Write) -> None:
