@@ -113,6 +113,7 @@ def from_run(folder: Path, sets: Sequence[str] = (), flag_names: Mapping[str, st
     except UsageError:
         _check_names(folder, saved)      # the other keys of a section belong to the component that training used
         raise
+    require_savable(settings, _NAMES if overrides else (), lambda changed: _build([changed]))
     _check_rates(settings, overrides)
     return settings
 

@@ -152,6 +152,14 @@ def test_a_setting_that_is_left_out_is_refused_if_it_is_set(write: Write) -> Non
         experiment.resolve("sgns", sets=["negatives.source=own", "negatives.extra=5"])
 
 
+def test_a_setting_that_is_replaced_in_a_run_must_be_saved(write: Write, tmp_path: Path) -> None:
+    write("int", "Field(3, exclude=True)")
+    (tmp_path / "config.yaml").write_text(dump(experiment.resolve("sgns", sets=["negatives.source=own"])))
+    assert from_run(tmp_path, ["negatives.limit=5"])
+    with pytest.raises(UsageError, match=r"extra = 5: is left out of config\.yaml; remove exclude from the field$"):
+        from_run(tmp_path, ["negatives.extra=5"])
+
+
 @pytest.mark.parametrize("option", ["serialization_alias", "validation_alias"])
 def test_a_key_that_is_saved_under_another_name_is_refused(write: Write, option: str) -> None:
     write("int", f"Field(3, {option}='other')")
