@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from embtrain.common.config.foreign_classes import is_ours
-from embtrain.common.config.layers import Layer, parse
+from embtrain.common.config.layers import Layer, parse, printable
 from embtrain.common.config.tree import as_text, dump, saved_tree
 from embtrain.common.errors import UsageError
 
@@ -28,12 +28,8 @@ def require_savable(settings: BaseModel, names: Sequence[tuple[str, str]], build
     for section, key in own:
         owner, config = f"{section}.{key}: {getattr(getattr(settings, section), key)}", getattr(settings, section)
         for field, problem in saved(config)[1].items():
-            raise _error(owner, type(config), f"{field} = {_shown(config, field)}: {problem}", field)
-        try:
-            type(config).model_validate(saved_tree(config))
-        except ValidationError as error:                   # of several fields
-            raise _error(owner, type(config), f"config.yaml would be refused: {_message(error.errors()[0])}; correct "
-                         "the validators of the class") from error
+            shown = f"{field} = {_shown(config, field)}: {problem}" if field else problem
+            raise UsageError(f"{_line_of(type(config), field)}: {owner}: Config: {shown}")
     try:
         if own:
             build(parse(dump(settings).encode(), "config.yaml"))       # e.g. of values that are many only together
@@ -42,7 +38,7 @@ def require_savable(settings: BaseModel, names: Sequence[tuple[str, str]], build
 
 
 def saved(config: BaseModel) -> tuple[dict[str, Any], dict[str, str]]:
-    """The part of settings that is read as it was, and what is wrong with other fields."""
+    """The part of settings that is read as it was, and what is wrong by field; under "" with all of them together."""
     kind, tree, problems = type(config), dict[str, Any](), dict[str, str]()
     keys = {field: info.serialization_alias or field for field, info in kind.model_fields.items()}
     for field in keys:
@@ -57,7 +53,7 @@ def saved(config: BaseModel) -> tuple[dict[str, Any], dict[str, str]]:
                                "or change the type of the field" if key in tree else
                                "is left out of config.yaml; remove exclude from the field")
             tree.pop(key, None)
-    return tree, {field: problems[field] for field in keys if field in problems}
+    return tree, {field: problems[field] for field in (*keys, "") if field in problems}
 
 
 def _part(config: BaseModel, field: str, problems: dict[str, str]) -> dict[str, Any]:
@@ -66,8 +62,9 @@ def _part(config: BaseModel, field: str, problems: dict[str, str]) -> dict[str, 
         return parse(as_text(saved_tree(config, {field})).encode(), "").tree
     except UsageError as error:
         problems[field] = f"cannot be saved in config.yaml: {error.args[0].split(': ', 1)[1]}; set another value"
-    except (ValueError, TypeError, RecursionError):
-        problems[field] = _UNSAVABLE
+    except (ValueError, TypeError, RecursionError) as error:
+        problems[field] = (f"cannot be saved in config.yaml: {printable(str(error))}; correct the serializer"
+                           if str(error).startswith("Error calling function") else _UNSAVABLE)
     return {}
 
 
@@ -80,12 +77,15 @@ def _read(kind: type[BaseModel], tree: dict[str, Any], fields_of: dict[str, str]
         except ValidationError as error:
             refused = {problem["loc"][0]: problem for problem in error.errors() if problem["loc"]}
             if not (known := refused.keys() & tree.keys() & fields_of.keys()):
+                problems[""] = (f"config.yaml would be refused: {_message(error.errors()[0])}; correct the validators "
+                                "of the class")
                 return None
             for key in map(str, known):
                 problems[fields_of[key]] = (
                     f"is saved as {key!r}, which is not the key that is read; use alias in place of "
                     "serialization_alias and validation_alias" if refused[key]["type"] == "extra_forbidden" else
-                    f"{_message(refused[key])}; set another value")
+                    f"is saved in a form that is refused: {_message(refused[key])}; change the type of the field or "
+                    "its serializer, or remove strict")
                 del tree[key]
 
 
@@ -112,17 +112,13 @@ def _message(problem: Any) -> str:
 def _shown(config: BaseModel, field: str) -> str:
     value = getattr(config, field)
     with contextlib.suppress(Exception):                   # of a class without a repr, as BaseModel itself
-        return " ".join(repr(value).replace(f"{type(config).__module__}.", "").split())
+        return printable(" ".join(repr(value).replace(f"{type(config).__module__}.", "").split()))
     return type(value).__name__
 
 
-def _error(owner: str, config: type[BaseModel], problem: str, field: str = "") -> UsageError:
-    kind = next((base for base in config.__mro__ if field in inspect.get_annotations(base)), config)
-    return UsageError(f"{_line_of(kind, field)}: {owner}: Config: {problem}")
-
-
 def _line_of(kind: type[BaseModel], field: str) -> str:
-    """FILE:LINE of a field, or of the class; the module of a class that is not in a file."""
+    """FILE:LINE of a field of the user, or of the class; the module of a class that is not in a file."""
+    kind = next((base for base in kind.__mro__ if field in inspect.get_annotations(base) and not is_ours(base)), kind)
     try:
         lines, start = inspect.getsourcelines(kind)
         line = next((i for i, text in enumerate(lines, start) if field and re.match(rf"\s*{field}\s*:", text)), start)

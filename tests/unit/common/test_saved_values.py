@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, Field, Json, PlainSerializer, PlainValidator, SecretStr
-from pydantic import computed_field, field_serializer, model_validator
+from pydantic import computed_field, field_serializer, model_serializer, model_validator
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.static.uniform import Uniform
 class Color(enum.Enum):
@@ -123,6 +123,22 @@ def test_a_setting_that_is_refused_as_yaml_is_refused(write: Write, annotation: 
     path = write(annotation, value)
     with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}:{LINE}: negatives\.source: own: Config: extra = .*"
                                          rf": cannot be saved in config\.yaml: {problem}; set another value$"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+@pytest.mark.parametrize(("value", "more", "problem"), [
+    ("(3,)", "model_config = {'strict': True}", r"extra = \(3,\): is saved in a form that is refused: should be a "
+     "valid tuple; change the type of the field or its serializer, or remove strict"),
+    ("()", "@field_serializer('extra')\n    def ser(self, x): raise KeyError('x')", r"extra = \(\): cannot be saved in "
+     r"config\.yaml: Error calling function `ser`: KeyError: 'x'; correct the serializer"),
+    ("()", "@model_serializer\n    def ser(self): raise KeyError('x')", "source = 'own': cannot be saved in "
+     r"config\.yaml: Error calling function `ser`: KeyError: 'x'; correct the serializer"),
+    ("()", "@model_serializer\n    def ser(self): return 'text'", r"source = 'own': cannot be saved in config\.yaml: "
+     "should be keys and values, e.g. `train:`, got 'text'; set another value"),
+    ("(0,) * 3000", "", r"extra = \(0, [0, ]{150,200}\.\.\.: cannot be saved .*; set another value")])
+def test_an_error_of_a_setting_names_its_cause(write: Write, value: str, more: str, problem: str) -> None:
+    path = write("tuple[int, ...]", value, more=more)
+    with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}:\d+: negatives\.source: own: Config: {problem}$"):
         experiment.resolve("sgns", sets=["negatives.source=own"])
 
 
