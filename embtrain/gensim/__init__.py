@@ -1,11 +1,10 @@
 """gensim's Word2Vec and FastText, trained by embtrain: put `embtrain.` in front of the import.
 
-    from embtrain.gensim.models import Word2Vec      # instead of: from gensim.models import Word2Vec
-
 models/        the modules of gensim.models that have a class here
 arguments.py   the arguments of both classes as settings of a run
 sentences.py   sentences and corpus files as word ids on disk
 frequencies.py  the counts that build_vocab_from_freq takes
+calls.py       one call of `train`, its callbacks and what they change
 training.py    epochs of one call of `train`
 saved.py       the file of `save` and `load`
 vectors.py     KeyedVectors that are filled from a file or emptied

@@ -1,6 +1,7 @@
 """Epochs of one call of `train`: the training loop of a run, without its folder.
 
-The tables of the model are copied in before the first epoch, and out after each epoch that something reads.
+The tables of the model are copied in before the first epoch, and out after each epoch that something reads; they are
+copied in again if callbacks may have changed them.
 """
 
 from __future__ import annotations
@@ -45,27 +46,37 @@ class Epoch:
     is_last: bool
     n_words: int       # centres that were trained
     loss: float        # sum over all pairs since the first epoch
-    components: Components | None = None  # None: the text has no pairs
+    trainer: EpochTrainer | None = None  # None: the text has no pairs
 
     def copy_tables(self, inputs: Sequence[np.ndarray], contexts: np.ndarray) -> None:
         """Write the input table into arrays of its consecutive rows, (·, D), and the output table into one (V, D)."""
-        if self.components is None:
+        if self.trainer is None:
             return
-        model: Any = self.components.model
+        model: Any = self.trainer.model
         for part, rows in zip(inputs, model.u.detach().split([len(part) for part in inputs]), strict=True):
             part[...] = rows.cpu().numpy()
         contexts[...] = model.v.detach().cpu().numpy()
+
+    def set_tables(self, inputs: Sequence[np.ndarray], contexts: np.ndarray) -> None:
+        """Continue with these tables, in the form of `copy_tables`."""
+        if self.trainer is not None:
+            _copy_in(self.trainer.model, (inputs, contexts))
+
+    def set_rates(self, lr: float, min_lr: float) -> None:
+        """Continue as if the rate had fallen from lr and would fall to min_lr."""
+        if self.trainer is not None:
+            self.trainer.config = self.trainer.config.model_copy(update={"lr": lr, "min_lr": min_lr})
 
     def learned(self) -> Learned | None:
         """Return what the next call needs of the source and the loss: a copy, because further epochs change it.
 
         None: the text has no pairs.
         """
-        if self.components is None:
+        if self.trainer is None:
             return None
-        source = self.components.source
+        source = self.trainer.source
         state = {"source": source.state_dict(), "settings": source.config.own(),
-                 "loss": self.components.loss.state_dict()}
+                 "loss": self.trainer.loss.state_dict()}
         return state if self.is_last else copy.deepcopy(state)
 
 
@@ -125,7 +136,7 @@ def train(settings: Settings, text: Ids, words: list[Any], counts: np.ndarray, t
 
         def after_epoch() -> dict[str, float]:
             number = trainer.position.epoch - 1
-            on_epoch(Epoch(number, number == last, task.windows.n_centres(number), trainer.loss_sum, parts))
+            on_epoch(Epoch(number, number == last, task.windows.n_centres(number), trainer.loss_sum, trainer))
             return {}
 
         trainer = EpochTrainer(parts.model, parts.source, parts.loss, task.windows, parts.train, folder, after_epoch,
@@ -139,12 +150,7 @@ def _build(settings: Settings, task: WindowsTask, vocabulary: Vocabulary, tables
            ) -> Components:
     parts = components.build(settings, task, _spec(task, vocabulary, settings.train.device))
     memory.require_step(parts, settings, task.examples)
-    model: Any = parts.model
-    with torch.no_grad():
-        inputs, contexts = tables
-        for rows, part in zip(model.u.split([len(part) for part in inputs]), inputs, strict=True):
-            rows.copy_(torch.from_numpy(part))
-        model.v.copy_(torch.from_numpy(contexts))
+    _copy_in(parts.model, tables)
     if learned is None:
         return parts
     try:
@@ -159,6 +165,14 @@ def _build(settings: Settings, task: WindowsTask, vocabulary: Vocabulary, tables
                      "the strategy or the device has changed (%.200s)", parts.source.name, " ".join(str(error).split()))
         return _build(settings, task, vocabulary, tables, None)  # the state may be loaded in part
     return parts
+
+
+@torch.no_grad()
+def _copy_in(model: Any, tables: Tables) -> None:
+    inputs, contexts = tables
+    for rows, part in zip(model.u.split([len(part) for part in inputs]), inputs, strict=True):
+        rows.copy_(torch.from_numpy(part))
+    model.v.copy_(torch.from_numpy(contexts))
 
 
 def _spec(task: WindowsTask, vocabulary: Vocabulary, device: str) -> ProblemSpec:

@@ -6,11 +6,9 @@ The vocabulary, `wv` and all queries are gensim's own code: this class is a subc
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from timeit import default_timer
 from typing import Any, Self
 
 import numpy as np
@@ -18,22 +16,20 @@ from gensim.models import Word2Vec as GensimWord2Vec
 from gensim.models.word2vec import LineSentence, PathLineSentences, Text8Corpus
 
 from embtrain.common.errors import DataError
-from embtrain.common.files import temporary_folder
-from embtrain.data.storage.folders import cache_folder
 from embtrain.experiment import Settings
 from embtrain.experiment.api import Sets
-from embtrain.gensim import arguments, saved, sentences as texts, training, vectors
+from embtrain.gensim import arguments, saved, sentences as texts, vectors
 from embtrain.gensim.attributes import CheckedSets, StrategyName, StrategyValue, checked_first
+from embtrain.gensim.calls import TrainCall
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.frequencies import checked_raw_vocab, with_checked_counts
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
-from embtrain.gensim.training import Epoch, Learned
+from embtrain.gensim.training import Learned
 from embtrain.gensim.values import progress_interval
 
 __all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
 
 Sentences = Iterable[Sequence[Hashable]]
-_log = logging.getLogger("embtrain")
 _NOT_SAVED = ("sentences", "corpus_file", "callbacks", "trim_rule", "hashfxn", "compute_loss")  # of the constructor
 _SHARED = ("sentences", "corpus_file", "vector_size", "alpha", "window", "min_count", "max_vocab_size", "sample",
            "seed", "workers", "min_alpha", "sg", "cbow_mean", "hashfxn", "epochs", "null_word", "trim_rule",
@@ -161,56 +157,17 @@ class Word2Vec(GensimWord2Vec):
             self._check_corpus_sanity(corpus_iterable=corpus_iterable, corpus_file=corpus_file, passes=epochs)
             self._check_tables()
             self.epochs, self.compute_loss, self.running_training_loss = epochs, compute_loss, 0.0
-            return self._train(corpus_iterable, corpus_file, callbacks, (first, last))
+            return TrainCall(self, callbacks, (first, last)).run(corpus_iterable, corpus_file)
 
-    def _train(self, corpus_iterable: Sentences | None, corpus_file: str | None, callbacks: Sequence[Any],
-               rates: tuple[str, str]) -> tuple[int, int]:
-        """Train with the settings of the model. rates: names of the two rates in errors. Returns as `train`."""
-        started, trained, n_calls = default_timer(), 0, self.train_count + 1
-        for callback in callbacks:
-            callback.on_train_begin(self)
-
-        def on_epoch(epoch: Epoch) -> None:
-            nonlocal trained
-            trained += epoch.n_words
-            if self.compute_loss:
-                self.running_training_loss = epoch.loss
-            if callbacks or epoch.is_last:
-                epoch.copy_tables(self._inputs(), self.syn1neg)
-                self._vectors_changed()
-                self._learned, self.train_count = epoch.learned() or self._learned, n_calls
-            _log.info("EPOCH %d: %d words trained, %.1f s", epoch.number, trained, default_timer() - started)
-            for callback in callbacks:
-                callback.on_epoch_end(self)
-                if not epoch.is_last:
-                    callback.on_epoch_begin(self)
-
-        (place := cache_folder() / "text").mkdir(parents=True, exist_ok=True)
-        with temporary_folder("word2vec-", place) as folder:
-            sentences = [] if corpus_iterable is None else corpus_iterable
-            text = (texts.encode_file(Path(corpus_file), self.wv.key_to_index, folder) if corpus_file is not None
-                    else texts.encode_sentences(sentences, self.wv.key_to_index, folder))
-            for callback in callbacks:
-                callback.on_epoch_begin(self)
-            counts = vectors.word_counts(self.wv)
-            settings = self._settings(int(counts.sum()), text.n_words, rates)
-            training.train(settings, text, self.wv.index_to_key, counts, (self._inputs(), self.syn1neg), self._learned,
-                           folder, on_epoch)
-        self.min_alpha_yet_reached = min(self.alpha, self.min_alpha)
-        self.total_train_time += default_timer() - started
-        for callback in callbacks:
-            callback.on_train_end(self)
-        return trained, text.n_words * settings.train.epochs
-
-    def _settings(self, total: int, n_words: int, rates: tuple[str, str] = ("alpha", "min_alpha")) -> Settings:
+    def _settings(self, total: int, n_words: int, rates: Mapping[str, float]) -> Settings:
         """Return the settings of the next call of `train`.
 
-        total: tokens of the words in the vocabulary. n_words: of the text. rates: names of the first and last rate.
+        total: tokens of the words in the vocabulary. n_words: of the text. rates: first and last rate by argument.
         """
         values = {
             "vector_size": self.vector_size, "window": self.window, "shrink_windows": bool(self.shrink_windows),
-            "sample": arguments.sample_threshold(self.sample, total), rates[0]: self.alpha, rates[1]: self.min_alpha,
-            "epochs": self.epochs, **self._subwords, **arguments.set_by_user(vars(self))}
+            "sample": arguments.sample_threshold(self.sample, total), **rates, "epochs": self.epochs,
+            **self._subwords, **arguments.set_by_user(vars(self))}
         exponent = values.pop("ns_exponent", None)
         run = (arguments.checked_sets(self.sets, vars(self)), arguments.call_seed(self.seed, self.train_count),
                arguments.n_threads(self.workers, self.batch_words, n_words))

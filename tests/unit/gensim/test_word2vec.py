@@ -246,6 +246,7 @@ def test_callbacks_are_called_as_gensim_calls_them() -> None:
     assert ours.calls == theirs.calls == ["train begin", *["begin", "end"] * 3, "train end"]
     assert not np.array_equal(ours.vectors[0], ours.vectors[1])
     assert np.array_equal(ours.vectors[2], model.wv.vectors)
+    model.wv.fill_norms()
     assert model.wv.norms == pytest.approx(np.linalg.norm(model.wv.vectors, axis=1))  # not those of an earlier epoch
     assert 0 < ours.losses[0] < ours.losses[1] < ours.losses[2] == model.get_latest_training_loss()
     # without callbacks the same vectors; without compute_loss no loss

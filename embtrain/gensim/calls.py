@@ -1,0 +1,113 @@
+"""One call of `train`: its epochs, its callbacks, and the changes that callbacks make to the model.
+
+Callbacks read the model after each epoch. Changes of `alpha`, `min_alpha` and the tables apply from the next epoch on,
+as in gensim, whose rate is
+
+    max(min_alpha, alpha − (alpha − min_alpha) · progress)          progress: share of all epochs that is trained
+
+with the values of that epoch. Changes of other settings are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+from timeit import default_timer
+from typing import Any
+
+from embtrain.common.files import temporary_folder
+from embtrain.data.storage.folders import cache_folder
+from embtrain.experiment import Settings
+from embtrain.gensim import sentences as texts, training, vectors
+from embtrain.gensim.errors import ArgumentError
+from embtrain.gensim.sentences import Ids
+from embtrain.gensim.training import Epoch
+from embtrain.gensim.values import check_number
+
+_log = logging.getLogger("embtrain")
+_SETTINGS = "window", "shrink_windows", "negative", "sg", "epochs"  # gensim's own `train` reads them in each epoch
+
+
+class TrainCall:
+    """A call of `train` of a model, whose settings and tables were checked."""
+
+    def __init__(self, model: Any, callbacks: Sequence[Any], rate_names: tuple[str, str]):
+        """rate_names: of the first and the last rate in errors, until a callback changes one of them."""
+        self.model, self.callbacks = model, callbacks
+        self.rate_names, self.rates = rate_names, (model.alpha, model.min_alpha)
+        self.started, self.n_trained, self.n_calls = default_timer(), 0, model.train_count + 1
+
+    def run(self, corpus_iterable: Iterable[Sequence[Hashable]] | None, corpus_file: str | None) -> tuple[int, int]:
+        """Train. Returns the trained words and the words of the text, over all epochs."""
+        model = self.model
+        self._call_back("on_train_begin")
+        (place := cache_folder() / "text").mkdir(parents=True, exist_ok=True)
+        with temporary_folder("word2vec-", place) as folder:
+            sentences = [] if corpus_iterable is None else corpus_iterable
+            self.text: Ids = (
+                texts.encode_file(Path(corpus_file), model.wv.key_to_index, folder) if corpus_file is not None
+                else texts.encode_sentences(sentences, model.wv.key_to_index, folder))
+            self._call_back("on_epoch_begin")
+            model._check_tables()
+            counts = vectors.word_counts(model.wv)
+            self.n_counted = int(counts.sum())
+            settings, self.fixed = self._resolve(), self._fixed_values()
+            training.train(settings, self.text, model.wv.index_to_key, counts, (model._inputs(), model.syn1neg),
+                           model._learned, folder, self._end_epoch)
+        model.total_train_time += default_timer() - self.started
+        self._call_back("on_train_end")
+        return self.n_trained, self.text.n_words * settings.train.epochs
+
+    def _end_epoch(self, epoch: Epoch) -> None:
+        """Update the model, call the callbacks, and continue with what they have changed."""
+        model = self.model
+        self.n_trained += epoch.n_words
+        if model.compute_loss:
+            model.running_training_loss = epoch.loss
+        model._get_next_alpha(1.0, epoch.number)  # gensim's: sets min_alpha_yet_reached
+        if self.callbacks or epoch.is_last:
+            epoch.copy_tables(model._inputs(), model.syn1neg)
+            model._vectors_changed()
+            model._learned, model.train_count = epoch.learned() or model._learned, self.n_calls
+        _log.info("EPOCH %d: %d words trained, %.1f s", epoch.number, self.n_trained, default_timer() - self.started)
+        if not self.callbacks:
+            return
+        self._call_back("on_epoch_end")
+        if epoch.is_last:
+            model._vectors_changed()
+            return
+        self._call_back("on_epoch_begin")
+        for name, value in self._fixed_values().items():
+            if value != (before := self.fixed[name]):
+                raise ArgumentError(f"{name}: a callback changed {before!r:.60} to {value!r:.60}; callbacks may change "
+                                    "alpha, min_alpha and the tables; change other settings before `train`")
+        model._check_tables()
+        if self._checked_rates() != self.rates:
+            train = self._resolve().train
+            epoch.set_rates(train.lr, train.min_lr)
+        epoch.set_tables(model._inputs(), model.syn1neg)
+
+    def _call_back(self, event: str) -> None:
+        for callback in self.callbacks:
+            getattr(callback, event)(self.model)
+
+    def _checked_rates(self) -> tuple[float, float]:
+        """Return alpha and min_alpha of the model. Raises the errors of check_number."""
+        for name in ("alpha", "min_alpha"):
+            check_number(name, getattr(self.model, name))
+        return self.model.alpha, self.model.min_alpha
+
+    def _resolve(self) -> Settings:
+        """Return the settings with the current rates of the model."""
+        names, (first, last) = self.rate_names, (rates := self._checked_rates())
+        if rates != self.rates:
+            self.rates, names, first = rates, ("alpha", "min_alpha"), max(first, last)
+        settings: Settings = self.model._settings(self.n_counted, self.text.n_words, {names[0]: first, names[1]: last})
+        return settings
+
+    def _fixed_values(self) -> dict[str, Any]:
+        """Return what callbacks must not change between two epochs, by name."""
+        model = self.model
+        return {"len(wv)": len(model.wv), **{name: getattr(model, name) for name in _SETTINGS},
+                "negatives": model._strategy, "sets": list(model.sets)}
