@@ -113,7 +113,7 @@ class SampledLoss(nn.Module):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, query: Tensor, weight: Weight, target: Tensor, bias: Tensor | None = None,
                 candidates: Candidates | Tensor | None = None, *, context: Tensor | None = None) -> Tensor:
-        """Return the loss: (), or the shape of `target` with reduction="none".
+        """Return the loss: (), or the shape of `target` with reduction="none". Without a target, 0: nothing is drawn.
 
         query: (B, D). weight: (V, D), an nn.Embedding or an nn.Linear. target: (B,) or (B, T) int64. bias: (V,).
         candidates: the negatives of this call, instead of drawn ones. context: ids that the queries were made from,
@@ -121,6 +121,8 @@ class SampledLoss(nn.Module):
         """
         table = table_of(weight, bias, self.sparse, self.num_classes, self._similarity == "dot")
         rows = make_rows(query, table, target, context, self.ignore_index, self._spec.context_sizes)
+        if not len(rows.query):
+            return rows.zero_loss(table, self.parameters(), self.reduction)
         step = self._prepare(rows, table)
         try:
             scored, output, drawn = self._loss(step, rows, candidates)
@@ -129,9 +131,7 @@ class SampledLoss(nn.Module):
                 self._learn_in_backward(step.source, rows.query, drawn, scored, output)
         finally:
             cast(TableModel, step.model).release()
-        if self.reduction == "none":
-            return rows.unflatten(output.per_example)
-        return output.per_example.mean() if self.reduction == "mean" else output.per_example.sum()
+        return rows.reduce(output.per_example, self.reduction)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
@@ -181,8 +181,8 @@ class SampledLoss(nn.Module):
         """Draw or take the negatives, mask, score, and compute the loss."""
         query, source = rows.query, step.source
         if candidates is None and len(query) < source.traits.min_batch_size:
-            raise UsageError(f"query: {len(query)} row; {source.name} uses the other targets of the batch as negatives "
-                             "and needs at least two rows")
+            raise UsageError(f"query: {len(query)} row with a target; {source.name} takes the other targets of the "
+                             "batch as negatives and needs two or more; set drop_last=True in the DataLoader")
         reader = for_source(query, self.training)
         with torch.no_grad(), source_call(query.target.device):
             drawn = source.draw(reader, source.config.k, step.view) if candidates is None \

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives, Query
@@ -57,7 +59,7 @@ def table_of(weight: Weight, bias: Tensor | None, sparse: bool, num_classes: int
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one call, N of them: B·T without those that are ignored."""
+    """The rows of one call, N of them: B·T without those that are ignored, perhaps 0."""
 
     query: Query             # vector (N, D), or (N, D + 1) with a bias
     targets: Tensor          # (B, T) int64  all targets of each query
@@ -65,11 +67,25 @@ class Rows:
     kept: Tensor | None      # (B, T) bool  the entries that have a row; None: all
     shape: tuple[int, ...]   # of the argument `target`
 
-    def unflatten(self, x: Tensor) -> Tensor:
-        """Values (N,) in the shape of `target`, 0 where it is ignored."""
+    def reduce(self, x: Tensor, reduction: str) -> Tensor:
+        """Mean or sum of losses (N,), (); or "none": in the shape of `target`, 0 where it is ignored."""
+        if reduction != "none":
+            return x.mean() if reduction == "mean" else x.sum()
         if self.kept is None:
             return x.view(self.shape)
         return x.new_zeros(self.targets.shape).masked_scatter(self.kept, x).view(self.shape)
+
+    def zero_loss(self, table: OutputLayer, parameters: Iterable[Tensor], reduction: str) -> Tensor:
+        """The loss of no rows, 0, with gradients of zero: under DistributedDataParallel other processes wait for them.
+
+        parameters: of the loss.
+        """
+        no_ids = torch.empty(0, dtype=torch.int64, device=table.weight.device)
+        inputs = [self.query.vector, functional.embedding(no_ids, table.weight, sparse=table.sparse), *parameters]
+        parts = [x.flatten()[:0].sum() for x in (inputs if table.bias is None else [*inputs, table.bias])]
+        is_double = any(x.dtype == torch.float64 for x in parts)
+        zero = torch.stack([x.double() if is_double else x.float() for x in parts]).sum()
+        return zero.expand(self.shape).clone() if reduction == "none" else zero
 
 
 def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor | None, ignore_index: int | None,
@@ -86,8 +102,6 @@ def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor
     if target.ndim not in (1, 2) or len(target) != len(query) or target.dtype != torch.int64:
         raise UsageError(f"target: has the shape {tuple(target.shape)} and dtype {target.dtype}; it should be "
                          f"({len(query)},) or ({len(query)}, T) of int64")
-    if len(query) == 0 or target.numel() == 0:
-        raise UsageError("query: has no rows; leave empty batches out")
     _check_context(context, len(query), context_sizes)
     _check_devices(table, query=query, target=target, context=context)
     is_double = torch.float64 in (query.dtype, table.weight.dtype)                     # which autocast leaves as it is
@@ -99,10 +113,8 @@ def make_rows(query: Tensor, table: OutputLayer, target: Tensor, context: Tensor
                          "them, or set sparse=False")
     targets = target if target.ndim == 2 else target.unsqueeze(1)
     kept = None if ignore_index is None else targets != ignore_index
-    if kept is not None and not kept.any():
-        raise UsageError(f"target: every entry is ignore_index = {ignore_index}; skip this batch")
     flat = targets.flatten() if kept is None else targets[kept]
-    check_ids("target", flat, n)
+    check_ids("target", flat, n, padding_remedy="; leave padding out, or pass ignore_index={} to the module")
     owner = torch.arange(len(query), device=query.device)
     has_repeats = targets.shape[1] > 1 or kept is not None
     if has_repeats:
@@ -140,6 +152,8 @@ def id_rows(name: str, ids: Tensor, n: int, num_classes: int, device: torch.devi
 
     device: of the weight.
     """
+    if n == 0:
+        raise UsageError("query: has no rows; pass one or more")
     dense_tensor(name, ids, "a tensor of int64")
     same_device(name, ids, device)
     rows = ids if ids.ndim == 2 else ids.unsqueeze(0)
@@ -163,15 +177,19 @@ def _check_context(context: Tensor | None, n: int, sizes: tuple[int, ...] | None
                          f"{(n, *columns)} of int64")
     if sizes is None:                                                      # no source reads it
         return
-    for column, size in zip(context.view(n, -1).T, sizes, strict=True):
+    for column, size in zip(context.view(n, len(sizes)).T, sizes, strict=True):
         check_ids("context", column, size, "num_contexts")
 
 
-def check_ids(name: str, ids: Tensor, n: int, size_name: str = "num_classes") -> None:
-    """Raise UsageError if an id on the CPU is not one of 0..n-1. Ids on another device are not read."""
+def check_ids(name: str, ids: Tensor, n: int, size_name: str = "num_classes", padding_remedy: str = "") -> None:
+    """Raise UsageError if an id on the CPU is not one of 0..n-1. Ids on another device are not read.
+
+    padding_remedy: end of the line about a negative id, which it may contain as {}.
+    """
     if ids.device.type == "cpu" and ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= n):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
-        raise UsageError(f"{name}: {wrong} is not one of the ids, 0 to {n - 1:,} ({size_name} = {n:,})")
+        remedy = padding_remedy.format(wrong) if wrong < 0 else ""
+        raise UsageError(f"{name}: {wrong} is not one of the ids, 0 to {n - 1:,} ({size_name} = {n:,}){remedy}")
 
 
 def check_probabilities(log_q_target: Tensor | None, target: Tensor, source: NegativeSource, loss: Loss) -> None:
