@@ -134,8 +134,13 @@ def fixed_counts(counts: Tensor | Sequence[float], num_classes: int) -> Tensor:
                                 device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UsageError(f"{expected}{type_of(counts)} that cannot be converted") from error
-    if found.shape != (num_classes,) or not bool((found >= 0).all() & found.isfinite().all() & found.any()):
+    if found.shape != (num_classes,):
         raise UsageError(f"{expected}the shape {tuple(found.shape)}")
+    if len(wrong := torch.nonzero(~((found >= 0) & found.isfinite()))):
+        i = int(wrong[0])
+        raise UsageError(f"counts: entry {i:,} is {float(found[i])!r}; it should be a finite number of at least 0")
+    if not found.any():
+        raise UsageError("counts: all are 0; give each class that occurs a count above 0, or leave counts out")
     return found
 
 
