@@ -143,9 +143,9 @@ class Word2Vec(GensimWord2Vec):
               callbacks: Sequence[Any] = (), **kwargs: Any) -> tuple[int, int]:
         """Train on a text: `epochs` epochs, while the rate falls from start_alpha to end_alpha.
 
-        The text is read once, whatever the number of epochs; its words are counted, so total_examples and total_words
-        have no effect, but gensim requires one of them. Another call continues from the current vectors, with other
-        draws. Returns the trained words and the words of the text, over all epochs.
+        The text is read once, whatever the number of epochs, and its words are counted. One of total_examples and
+        total_words is required, as in gensim, but its value has no effect. Another call continues from the current
+        vectors, with other draws. Returns the trained words and the words of the text, over all epochs.
         """
         arguments.check_values(vars(self) | ({} if epochs is None else {"epochs": epochs}))
         with restored_unless_trained(self):

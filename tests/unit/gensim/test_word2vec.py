@@ -306,6 +306,15 @@ def test_a_second_call_continues_with_other_draws(tmp_path: Path) -> None:
     assert not np.array_equal(once.wv.vectors, as_first.wv.vectors)  # the same windows and draws as in the first call
 
 
+def test_one_of_the_totals_is_required_and_its_value_has_no_effect() -> None:
+    models = [Word2Vec(**SMALL) for _ in range(3)]
+    for model, totals in zip(models, ({"total_examples": 1}, {"total_words": 10**9}, {}), strict=True):
+        model.build_vocab(topics())
+        with nullcontext() if totals else pytest.raises(ValueError, match="You must specify either total_examples or"):
+            model.train(topics(), epochs=1, **totals)
+    assert np.array_equal(models[0].wv.vectors, models[1].wv.vectors)
+
+
 def test_a_learning_source_keeps_what_it_learned_until_the_vocabulary_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     from embtrain.negatives.adversarial.ace import Ace
 
