@@ -14,8 +14,15 @@ rollback.py    a model is restored if one of its methods raises an error
 errors.py      errors that are also ValueError, TypeError or FileNotFoundError, as gensim raises them
 """
 
+from typing import NoReturn
+
 from embtrain.gensim import models
+from embtrain.gensim.errors import missing_name
 from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
 
 __all__ = ["FastText", "Word2Vec", "models"]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_name("gensim", name)

@@ -4,9 +4,16 @@ word2vec.py  Word2Vec, and gensim's readers of sentences
 fasttext.py  FastText, and models of fastText
 """
 
+from typing import NoReturn
+
 from gensim.models import KeyedVectors
 
+from embtrain.gensim.errors import missing_name
 from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
 
 __all__ = ["FastText", "KeyedVectors", "Word2Vec"]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_name("gensim.models", name)

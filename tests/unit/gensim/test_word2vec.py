@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import inspect
 import logging
 import os
@@ -79,6 +80,29 @@ def test_the_import_has_the_paths_of_gensim() -> None:
     assert module.models.KeyedVectors is KeyedVectors
     assert all(getattr(word2vec, name) is getattr(gensim.models.word2vec, name)
                for name in ("LineSentence", "PathLineSentences", "Text8Corpus"))
+
+
+@looped("package, name", [("gensim.models", "Doc2Vec"), ("gensim.models", "Phrases"), ("gensim.models", "callbacks"),
+                          ("gensim.models", "phrases"), ("gensim.models", "keyedvectors"), ("gensim", "corpora"),
+                          ("gensim", "downloader"), ("gensim", "utils")])
+def test_a_name_that_gensim_alone_has_is_refused_with_its_import(package: str, name: str) -> None:
+    expected = (f"embtrain.{package}: {name}: embtrain replaces only Word2Vec, FastText and KeyedVectors; write "
+                f"`from {package} import {name}`")
+    with pytest.raises(ImportError) as caught:
+        exec(f"from embtrain.{package} import {name}")
+    assert str(caught.value) == expected
+    exec(f"from {package} import {name}")
+
+
+@looped("package", ["embtrain.gensim", "embtrain.gensim.models"])
+@looped("name", ["nothing", "_private", "__wrapped__", "word3vec"])
+def test_a_name_that_gensim_lacks_too_is_missing_as_usual(package: str, name: str) -> None:
+    module = importlib.import_module(package)
+    assert not hasattr(module, name)
+    with pytest.raises(AttributeError, match=f"^module '{package}' has no attribute '{name}'$"):
+        getattr(module, name)
+    with pytest.raises(ImportError, match=r"^cannot import name "):
+        exec(f"from {package} import {name}")
 
 
 @pytest.mark.parametrize("more", [
