@@ -84,10 +84,7 @@ class Run:
 
         DataError if the run has not finished.
         """
-        path = self.folder / "vectors.safetensors"
-        if not path.exists():
-            _ = self.settings  # raises if the folder is not a run
-            raise stored.no_vectors(self.folder)
+        stored.result_file(self.folder, "vectors.safetensors", "vectors")
         return folders.read_run(self.folder)
 
     @cached_property
@@ -126,8 +123,11 @@ class Run:
 
     @cached_property
     def scores(self) -> list[Score]:
-        """The lines of scores.json: benchmark, metric, value, low, high, n and note. DataError if it has none."""
-        path = self.folder / "scores.json"
+        """The lines of scores.json: benchmark, metric, value, low, high, n and note.
+
+        DataError if it has none, or if the run has not finished.
+        """
+        path = stored.result_file(self.folder, "scores.json", "scores")
         try:
             return [Score(**row) for row in files.read_json(path)]
         except (OSError, ValueError, TypeError) as error:

@@ -7,6 +7,7 @@ parameters from the last checkpoint, or from the best one if the run was trained
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -156,14 +157,25 @@ def restore(folder: Path, settings: Settings, parts: Components) -> str:
     if (folder / "scores.json").exists():
         return ""
     if step == 0:
-        raise no_vectors(folder)
+        raise _no_results(folder, "vectors")
     unfinished = f"not finished: {epoch} of {format_count(settings.train.epochs, 'epoch')}, step {step:,}"
     _log.warning("%s: %s", folder, unfinished)
     return unfinished
 
 
-def no_vectors(folder: Path) -> DataError:
-    return DataError(f"{folder}: has no vectors yet; to train on: {resume_command(folder)}")
+def result_file(folder: Path, name: str, kind: str) -> Path:
+    """Return the path of a file that a finished run has. kind: of its content, in the plural.
+
+    DataError if the folder is not a run or lacks the file, ResourceError without permission.
+    """
+    if not os.path.exists(path := folder / name):
+        run_settings.from_run(folder)  # raises if the folder is not a run
+        raise _no_results(folder, kind)
+    return path
+
+
+def _no_results(folder: Path, kind: str) -> DataError:
+    return DataError(f"{folder}: has no {kind} yet; to train on: {resume_command(folder)}")
 
 
 def _from_corpus(folder: Path, settings: Settings) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from helpers.runs import cache, no_page, stop_at  # noqa: F401
 
 import embtrain
 from embtrain.common import machine, progress
-from embtrain.common.errors import Stopped, UsageError
+from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.experiment import comparing, continuation
 from embtrain.experiment.run import run as runs
 
@@ -102,6 +103,17 @@ def test_a_run_is_a_path(run: embtrain.Run, tmp_path: Path) -> None:
     assert os.fspath(run) == str(run.folder) and embtrain.Run(run) == run
     assert embtrain.align(run, run).n_common == len(run.word_vectors.words)
     assert run.predict("bal")[0].answers
+
+
+def test_scores_of_a_folder_without_them_state_what_is_missing(run: embtrain.Run, tmp_path: Path) -> None:
+    (unfinished := tmp_path / "unfinished").mkdir()
+    shutil.copy(run.folder / "config.yaml", unfinished)
+    (file := tmp_path / "a.txt").write_text("a")
+    for folder, problem in ((tmp_path / "none", "none: file or folder not found"), (file, "is not a run"),
+                            (unfinished, "has no scores yet; to train on: embtrain resume")):
+        for read in (lambda: embtrain.Run(folder).scores, embtrain.Run(folder).table):
+            with pytest.raises(DataError, match=problem):
+                read()
 
 
 @pytest.mark.parametrize("sets", [{"train.lr": 0.02}, ["train.lr=0.02"], ("train.lr=0.02",)])
