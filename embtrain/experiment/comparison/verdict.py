@@ -134,7 +134,7 @@ def _unknown(differences_on_metric: Sequence[Difference], baseline: str, values:
     parts = []
     few = [d.a for d in differences_on_metric if d.verdict == TOO_FEW_SEEDS]
     if few:
-        parts.append(f"whether {_list(few)} and {baseline} differ, which takes {MIN_SEEDS} seeds or more")
+        parts.append(f"whether {_list(few)} and {baseline} differ (run {MIN_SEEDS} seeds or more)")
     for d in differences_on_metric:
         if d.verdict != NOT_SEPARABLE or d.mean is None:
             continue
@@ -149,16 +149,17 @@ def _unknown(differences_on_metric: Sequence[Difference], baseline: str, values:
         if d.p is None:
             empty = [label for label in (d.a, baseline)
                      if not any(x is not None and math.isfinite(x) for x in values.get(label, {}).values())]
-            reason = f"because no run of {' or '.join(empty)} has a value" if empty else \
-                f"which takes {MIN_SEEDS} or more seeds with values of both"
+            reason = f", because no run of {' or '.join(empty)} has a value" if empty else \
+                f" (run {MIN_SEEDS} or more seeds with values of both)"
             untested.setdefault(reason, []).append(d.a)
-    parts += [f"whether {_list(names)} and {baseline} differ at all, {reason}" for reason, names in untested.items()]
+    parts += [f"whether {_list(names)} and {baseline} differ at all{reason}" for reason, names in untested.items()]
     if failed:
         parts.append(f"what {_list(failed)} would have scored, because {_verb(failed, 'it', 'they')} failed")
     if not_run:
         parts.append(f"what {_list(not_run)} would score, because {_verb(not_run, 'it was', 'they were')} not run")
-    tail = "how this generalizes to other data, which seeds cannot show"
-    return f"Unknown: {'; '.join([*parts, tail])}."
+    if not parts:
+        return "Not shown: whether the result holds on other data."
+    return f"Not shown: {'; '.join(parts)}{',' if len(parts) == 1 else ';'} and whether the result holds on other data."
 
 
 def _list(names: Sequence[str]) -> str:

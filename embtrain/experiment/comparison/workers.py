@@ -296,5 +296,5 @@ class _ProgressPrinter:
             seconds_left += cell_seconds + sum(_seconds_left(*limit) for limit in cell.downstream_limits.items())
             if cell in running:
                 share = max(step / self.blocks, 0 if budget is None else cpu / budget)
-                shares.append(f"{cell.name} ({'is evaluated' if share >= 1 else f'{share:.0%}'})")
+                shares.append(f"{cell.name} ({'evaluating' if share >= 1 else f'{share:.0%}'})")
         return (seconds_left / min(self.parallel, len(self.cells)) if all_rates else None), shares

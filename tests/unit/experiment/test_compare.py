@@ -577,7 +577,7 @@ def test_remaining_time_uses_the_pace_of_each_strategy(
             cell.folder.mkdir(parents=True, exist_ok=True)
             (cell.folder / name).touch()
     workers._ProgressPrinter(planned, 2, 100).print_status([planned[1]])
-    assert capsys.readouterr().err == "comparing: 3 of 4 runs done; running: nce-seed1 (is evaluated)\n"
+    assert capsys.readouterr().err == "comparing: 3 of 4 runs done; running: nce-seed1 (evaluating)\n"
 
 
 def test_remaining_time_includes_what_finished_runs_needed_besides_training(
@@ -605,7 +605,7 @@ def test_remaining_time_includes_what_finished_runs_needed_besides_training(
 
 
 @pytest.mark.parametrize("cpu, report", [(25, "25%); about 2 min 30 s left"), (99, "99%); about 2.0 s left"),
-                                         (100, "is evaluated)")])
+                                         (100, "evaluating)")])
 def test_progress_follows_cpu_seconds_if_they_end_before_the_blocks(
         place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
         cpu: int, report: str) -> None:
@@ -640,7 +640,7 @@ def test_runs_that_evaluate_a_cell_count_in_spent_and_remaining_time(
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
     workers._ProgressPrinter([cell], 1, 100).print_status([cell])
-    assert capsys.readouterr().err == (f"comparing: 0 of 1 runs done; running: {cell.name} (is evaluated); "
+    assert capsys.readouterr().err == (f"comparing: 0 of 1 runs done; running: {cell.name} (evaluating); "
                                        "about 8 min 0 s left\n")
     assert workers.spent([cell]) == 110
 
@@ -1058,7 +1058,7 @@ def test_the_verdict_names_the_winner_the_cost_and_what_is_not_separated(tmp_pat
     two = judged_tree(tmp_path, [one for one in planted() if one.label in ("base", "up") and one.seed < 3])["verdict"]
     assert two[0] == "On test/mrr, over 2 seeds, two seeds are too few to separate up (+0.2) from base."
     assert "beats" not in " ".join(two) and two[2].startswith(
-        "Unknown: whether up and base differ, which takes 3 seeds or more; how this generalizes to other data")
+        "Not shown: whether up and base differ (run 3 seeds or more), and whether the result holds on other data.")
 
 
 @pytest.mark.parametrize(("failed", "sentences"), [
@@ -1235,9 +1235,9 @@ def test_more_seeds_are_not_advised_if_no_seed_has_both_values(tmp_path: Path) -
         if one.label == "up":
             one.scores[0] = Score("test", "mrr", None)
     assert judged_tree(tmp_path, cells_of)["verdict"][2].startswith(
-        "Unknown: whether up and base differ at all, because no run of up has a value; how this generalizes")
+        "Not shown: whether up and base differ at all, because no run of up has a value, and whether the result holds")
     apart = [one for one in planted() if (one.label, one.seed % 2) in (("base", 0), ("up", 1))]
-    assert "takes 3 or more seeds with values of both" in judged_tree(tmp_path, apart)["verdict"][2]
+    assert "(run 3 or more seeds with values of both)" in judged_tree(tmp_path, apart)["verdict"][2]
 
 
 def test_the_primary_metric_is_a_separate_family(tmp_path: Path) -> None:

@@ -581,7 +581,7 @@ def test_a_comparison_includes_the_translators_that_evaluate_its_cells(
                   "2", "--benchmarks", translator.name, "--metric", f"{translator.name}/bleu", "--threads", "1",
                   "--out", str(tmp_path / "out"), *(word for text in sets for word in ("--set", text)))
     assert (tmp_path / "out/cells/nce-seed2" / translator.name / "scores.json").is_file()
-    assert f"{translator.name}/bleu" in out and "which takes 3 seeds or more" in out
+    assert f"{translator.name}/bleu" in out and "(run 3 seeds or more)" in out
     built, cells = compare.plan(compare.read_grid({}, None, tmp_path / "out"), tmp_path / "out")
     assert built.metric == f"{translator.name}/bleu"
     assert {folder.name for cell in cells for folder in cell.downstream_limits} == {translator.name}
