@@ -31,10 +31,10 @@ _MODULES = {  # public name: its module, and the name there
     "RandomFourierSoftmaxFeatures": ("experiment.estimators", "RandomFourierSoftmaxFeatures"),
     "Run": ("experiment.run.run", "Run"),
     "SkipGramEmbedder": ("experiment.estimators", "SkipGramEmbedder"),
-    "align": ("experiment.inspect.align", "align_paths"),
-    "compare": ("experiment.comparing", "compare_api"),
+    "align": ("experiment.inspect.align", "align_api"),
+    "compare": ("experiment.comparing", "compare"),
     "continue_run": ("experiment.continuation", "continue_run_api"),
-    "fit": ("experiment.api", "fit_api"),
+    "fit": ("experiment.api", "fit"),
     "silence": ("common.progress", "silence"),
 }
 _PACKAGES = ("gensim", "nn", "testing")  # `import embtrain` is enough for them

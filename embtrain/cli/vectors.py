@@ -82,6 +82,6 @@ def align(first: Annotated[Path, typer.Argument(
     from embtrain.experiment.inspect import align as aligning
 
     options.configure_output(quiet)
-    alignment = aligning.align_paths(first, second, out, format, most_frequent, words, count,
-                                     *options.read_options(limit, encoding))
+    alignment = aligning.align(first, second, out, format, most_frequent, words, count,
+                               *options.read_options(limit, encoding))
     options.emit(alignment.tree(), as_json, lambda: aligning.format_text(alignment))

@@ -21,7 +21,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from embtrain.experiment.api import fit_api
     from embtrain.experiment.grouped import fit as fit_in_group, resume as resume_in_group
     from embtrain.experiment.inspect.evaluate import evaluate, export, interval_share
     from embtrain.experiment.inspect.neighbours import neighbours
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from embtrain.experiment.run.run import Run, fit, resume
     from embtrain.experiment.run.settings import Settings, resolve
 
-__all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "fit_in_group", "interval_share", "neighbours",
+__all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_in_group", "interval_share", "neighbours",
            "plan", "resolve", "resume", "resume_in_group"]
 # name -> module that defines it
 _MODULES = {"Run": "run.run", "Settings": "run.settings", "evaluate": "inspect.evaluate", "export": "inspect.evaluate",
-            "fit": "run.run", "fit_api": "api", "neighbours": "inspect.neighbours", "plan": "run.dry_run",
+            "fit": "run.run", "neighbours": "inspect.neighbours", "plan": "run.dry_run",
             "interval_share": "inspect.evaluate", "fit_in_group": "grouped", "resolve": "run.settings",
             "resume": "run.run", "resume_in_group": "grouped"}
 

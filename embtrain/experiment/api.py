@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common.config import as_sets
+from embtrain.common.config.arguments import argument_sets
 from embtrain.common.errors import UsageError
 from embtrain.data.storage.folders import cache_folder
 from embtrain.data.storage.token_lists import write_token_lists
-from embtrain.experiment.run.run import Run, fit
+from embtrain.experiment.run import run as runs
+from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings, resolve
 from embtrain.experiment.tasks import base as task_classes
 from embtrain.train.state.signals import protect_caller
@@ -21,25 +23,35 @@ MAX_NAME_BYTES = 255  # of a file on the usual file systems
 
 
 @protect_caller()
-def fit_api(negatives: str | None = None, *, model: str | None = None,
-            corpus: str | Path | Iterable[Iterable[Any]] | None = None, loss: str | None = None,
-            config: str | Path | None = None, sets: Sets | None = None, seed: int | None = None,
-            threads: int | None = None, device: str | None = None, out: str | Path | None = None,
-            tuned: bool = False) -> Run:
-    """`embtrain fit` from Python: `embtrain.fit("ace", corpus="my.txt", sets={"model.dim": 50}).vectors`.
+def fit(negatives: str | None = None, *, model: str | None = None,
+        corpus: str | Path | Iterable[Iterable[Any]] | None = None, loss: str | None = None,
+        config: str | Path | None = None, sets: Sets | None = None, epochs: int | None = None, dim: int | None = None,
+        seed: int | None = None, threads: int | None = None, device: str | None = None, out: str | Path | None = None,
+        tuned: bool = False) -> Run:
+    """`embtrain fit` from Python: `embtrain.fit("ace", corpus="my.txt", dim=50).vectors`.
 
     corpus: the name of a recipe, the path of a file or folder, or an iterable of lists of tokens. That is read once,
     into a text file in the cache folder, and its tokens are not changed; a task on text or walks can train on it.
-    sets: settings, as a mapping or as KEY=VALUE texts. tuned: use the tuned settings of this model and corpus.
-    Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message. Ctrl-C saves
-    the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM and SIGHUP raise Stopped.
+    sets: settings, as a mapping or as KEY=VALUE texts. epochs, dim: short for train.epochs and model.dim. tuned: use
+    the tuned settings of this model and corpus. Raises UsageError, DataError or ResourceError (embtrain.common.errors),
+    each with a one-line message. Ctrl-C saves the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM
+    and SIGHUP raise Stopped.
     """
-    path, texts = None if config is None else Path(config), sets_argument(sets)
+    path = None if config is None else Path(config)
+    short, names = short_arguments(epochs, dim)
+    texts = [*short, *sets_argument(sets)]
     if corpus is not None:
-        corpus, keys = corpus_or_lists(corpus, lambda: resolve(negatives, model, None, loss, path, texts))
+        corpus, keys = corpus_or_lists(
+            corpus, lambda: resolve(negatives, model, None, loss, path, texts, flag_names=names))
         texts = [*keys, *texts]
-    settings = resolve(negatives, model, corpus, loss, path, texts, seed, threads, device, tuned=tuned)
-    return fit(settings, folder_argument(out))
+    settings = resolve(negatives, model, corpus, loss, path, texts, seed, threads, device, names, tuned)
+    return runs.fit(settings, folder_argument(out))
+
+
+def short_arguments(epochs: int | None, dim: int | None) -> tuple[list[str], dict[str, str]]:
+    """Settings of these arguments as KEY=VALUE texts, and their names in errors; see `argument_sets`."""
+    given = {name: value for name, value in (("epochs", epochs), ("dim", dim)) if value is not None}
+    return argument_sets({"epochs": "train.epochs", "dim": "model.dim"}, given)
 
 
 def folder_argument(out: str | Path | None) -> Path | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from embtrain.common.config.arguments import number_of_at_least, whole_number
 from embtrain.common.errors import UsageError
-from embtrain.experiment.api import Sets, corpus_argument, folder_argument, sets_argument
+from embtrain.experiment.api import Sets, corpus_argument, folder_argument, sets_argument, short_arguments
 from embtrain.experiment.comparison import compare as comparing
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.comparison.shared.sharing import ALONE, STALE_AFTER, Sharing
@@ -19,24 +19,25 @@ Names = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @protect_caller()
-def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | None = None,
-                model: Names | None = None, corpus: str | Path | None = None, loss: Names | None = None,
-                sets: Sets | None = None, benchmarks: Names | None = None, metric: str | None = None,
-                baseline: str | None = None, search: Names | None = None, trials: int | None = None,
-                config: str | Path | None = None, out: str | Path | None = None, parallel: int | None = None,
-                threads: int = 0, cpu_seconds: float | None = None, join: bool = False, executor: Any = None,
-                lease_seconds: float = STALE_AFTER) -> Comparison:
+def compare(negatives: Names | None = None, *, seeds: int | Sequence[int] | None = None,
+            model: Names | None = None, corpus: str | Path | None = None, loss: Names | None = None,
+            sets: Sets | None = None, epochs: int | None = None, dim: int | None = None,
+            benchmarks: Names | None = None, metric: str | None = None,
+            baseline: str | None = None, search: Names | None = None, trials: int | None = None,
+            config: str | Path | None = None, out: str | Path | None = None, parallel: int | None = None,
+            threads: int = 0, cpu_seconds: float | None = None, join: bool = False, executor: Any = None,
+            lease_seconds: float = STALE_AFTER) -> Comparison:
     """`embtrain compare` from Python: `print(embtrain.compare("sgns,nce", seeds=3, corpus="my.txt").table())`.
 
     Names are given as one text, separated by commas, or as a list. Called again with the same `out`, it continues.
 
     negatives: strategies, or paths of YAML files. seeds: their number, counted from 1, or a list; default 5. model: as
     in `embtrain.fit`. corpus: the name of a recipe, or a path. loss: losses to combine with each strategy; `own` is the
-    strategy's. sets: settings of every run, as in `embtrain.fit`. benchmarks: names of evals/, or paths of your own
-    tables and recipes. metric: the primary one, BENCHMARK/METRIC. baseline: the strategy that the others are compared
-    with; default: the one stored in `out`, else the first. search: `KEY=LOW:HIGH` and similar, tuned for each strategy
-    by `trials` runs. config: YAML file of a grid. out: folder; default runs/STAMP-compare. parallel: runs at a time.
-    threads: total number of cores, 0: all. cpu_seconds: limit of CPU seconds for each run.
+    strategy's. sets, epochs, dim: settings of every run, as in `embtrain.fit`. benchmarks: names of evals/, or paths of
+    your own tables and recipes. metric: the primary one, BENCHMARK/METRIC. baseline: the strategy that the others are
+    compared with; default: the one stored in `out`, else the first. search: `KEY=LOW:HIGH` and similar, tuned for each
+    strategy by `trials` runs. config: YAML file of a grid. out: folder; default runs/STAMP-compare. parallel: runs at a
+    time. threads: total number of cores, 0: all. cpu_seconds: limit of CPU seconds for each run.
 
     join: train the runs together with all processes that execute the same call with the same `out`, a folder that
     their machines share. executor: submit each run to it, for example a `concurrent.futures.ProcessPoolExecutor`,
@@ -65,7 +66,7 @@ def compare_api(negatives: Names | None = None, *, seeds: int | Sequence[int] | 
             "corpus": None if corpus is None else corpus_argument(corpus),
             "seeds": seeds if seeds is None or isinstance(seeds, int) else list(seeds), "baseline": baseline,
             "metric": metric, "benchmarks": _names(benchmarks, "benchmarks"), "cpu_seconds": cpu_seconds,
-            "sets": sets_argument(sets) or None,
+            "sets": [*short_arguments(epochs, dim)[0], *sets_argument(sets)] or None,
             "search": None if search is None else
             [os.fspath(text) for text in ([search] if isinstance(search, str | os.PathLike) else search)],
             "trials": trials}

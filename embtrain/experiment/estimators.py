@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from embtrain.common import progress
 from embtrain.common.config import as_sets
-from embtrain.common.config.arguments import whole_number
+from embtrain.common.config.arguments import argument_sets, whole_number
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.storage.token_lists import is_token
 from embtrain.experiment import resolve
@@ -33,6 +33,8 @@ from embtrain.train.state.signals import protect_caller
 
 Documents = Iterable[str | Sequence[str]]
 _BOM = "\ufeff"  # byte order mark: encoding information, not part of a text
+_KEYS = {"dim": "model.dim", "epochs": "train.epochs", "window": "text.window", "min_count": "text.min_count",
+         "k": "negatives.k"}  # settings of the parameters of SkipGramEmbedder
 _TOKENIZATION = {"text.tokenizer": "whitespace", "text.lower": False}  # `transform` treats words in the same way
 
 
@@ -64,10 +66,10 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             if (entry := (self.sets or {}).get(key, value)) != value:
                 raise UsageError(f"sets: {key}: {entry!r}: words are used unchanged; lowercase and split the documents "
                                  "first")
-        sets = {"model.dim": self.dim, "train.epochs": self.epochs, "text.window": self.window,
-                "text.min_count": self.min_count, "text.valid": 0, "text.test": 0,
-                "evaluate.benchmarks": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
-                **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {}), **_TOKENIZATION}
+        own, names = argument_sets(_KEYS, {name: value for name in _KEYS
+                                          if (value := getattr(self, name)) is not None or name != "k"})
+        sets = {"text.valid": 0, "text.test": 0, "evaluate.benchmarks": [], "evaluate.neighbours": [],
+                "evaluate.heldout_pairs": 0, **(self.sets or {}), **_TOKENIZATION}
         with progress.silence(not self.verbose), tempfile.TemporaryDirectory(prefix="embtrain-") as folder:
             text = Path(folder) / "documents.txt"
             text.write_text("".join(f"{' '.join(words)}\n" for words in _words(X)), encoding="utf-8")
@@ -75,9 +77,10 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 resolve(
                     self.negatives,
                     corpus=str(text),
-                    sets=as_sets(sets),
+                    sets=[*own, *as_sets(sets)],
                     seed=self.random_state,
                     threads=self.threads,
+                    flag_names=names | {"--seed": "random_state"},
                 ),
                 Path(folder) / "run",
             )

@@ -4,7 +4,7 @@ layers.py   reads one layer: a YAML file or a `--set` option, with the line and 
 merging.py  merges layers to one tree with the place of each value
 tree.py     validates merged layers against a pydantic class, and writes them as YAML
 described.py  settings as YAML with the description of each key
-arguments.py  checks of numbers passed to functions of Python
+arguments.py  arguments of Python functions: checks of numbers, and names in errors
 setting_keys.py  keys of settings in messages, also of a source inside another
 foreign_classes.py, hook_results.py  wrap classes of other packages, whose results and errors are checked
 plugin_modules.py  imports files of the user by module name, for pickles of their classes

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+from embtrain.common.config.arguments import named_arguments
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_exists
 from embtrain.common.output_paths import check_output_file
@@ -17,13 +18,13 @@ from embtrain.data.storage.skipped import counted
 from embtrain.data.vectors import folders, vectors as vector_files
 from embtrain.data.vectors.open import BY_OPTIONS, ReadOptions
 from embtrain.data.vectors.replaced_files import new_folder
-from embtrain.evaluate.words.alignment import Alignment, ChangedWord, align
+from embtrain.evaluate.words.alignment import Alignment, ChangedWord, align as align_vectors
 
 
-def align_paths(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str | os.PathLike[str] | None = None,
-                format: str | None = None, most_frequent: int | None = None,
-                words: str | os.PathLike[str] | Sequence[str] | None = None, top: int = 10,
-                reading: ReadOptions = BY_OPTIONS) -> Alignment:
+def align(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str | os.PathLike[str] | None = None,
+          format: str | None = None, most_frequent: int | None = None,
+          words: str | os.PathLike[str] | Sequence[str] | None = None, top: int = 10,
+          reading: ReadOptions = BY_OPTIONS) -> Alignment:
     """`embtrain align` from Python: rotate the vectors of `a` onto those of `b`, each a run or a vector file.
 
     a, b: paths, or Runs. out: a file for all vectors of `a`, rotated; format: one of `vectors.FORMATS`, None: word2vec.
@@ -43,13 +44,16 @@ def align_paths(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str |
     chosen = words if words_file is None else _read_words(words_file)
     first, second = (folders.read_any(path, reading) for path in (a, b))
     try:
-        alignment = align(first, second, most_frequent, cast(Sequence[str] | None, chosen), top)
+        alignment = align_vectors(first, second, most_frequent, cast(Sequence[str] | None, chosen), top)
     except (DataError, UsageError) as error:
         raise type(error)(f"{a}, {b}: {error}") from error
     if target is not None:
         with new_folder(target.parent):
             vector_files.write(target, alignment.apply(first), format or "word2vec")
     return alignment
+
+
+align_api = named_arguments()(align)  # `embtrain.align`; the command calls `align`
 
 
 def _read_words(path: Path) -> list[str]:

@@ -92,14 +92,18 @@ def end_at_once(signum: int) -> NoReturn:
 def protect_caller() -> Iterator[None]:
     """Restore torch's thread count at the end, and raise Interrupted, a KeyboardInterrupt, for SIGINT.
 
-    Decorates the functions of the Python interface. The command line does without: it ends after one function.
+    Errors begin with the name of an argument, where those of the command line begin with its flag. Decorates the
+    functions of the Python interface. The command line does without: it ends after one function.
     """
-    import torch  # lazily: the command line imports this module when it starts
+    import torch  # lazily, as the other: the command line imports this module when it starts
+
+    from embtrain.common.config.arguments import named_arguments
 
     n_threads = torch.get_num_threads()
     forget_signals()
     try:
-        yield
+        with named_arguments():
+            yield
     except Stopped as stopped:
         if stopped.signal != signal.SIGINT or isinstance(stopped, Interrupted):
             raise

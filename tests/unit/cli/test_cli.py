@@ -43,7 +43,7 @@ inspect = types.ModuleType("embtrain.experiment.inspect")
 inspect.neighbours = types.SimpleNamespace(neighbours=lambda path, words, count: [], as_tree=list,
                                            format_text=lambda result: "w" * 1_000_000)
 api = types.ModuleType("embtrain.experiment.api")
-api.fit_api = "the function"
+api.fit = "the function"
 sys.modules |= {"embtrain.experiment": experiment, "embtrain.experiment.inspect": inspect, api.__name__: api}
 """
 # Joining the processes of a run imports torch, two CPU seconds that most of these tests do not need.

@@ -22,7 +22,7 @@ from embtrain.data.vectors import folders, replaced_files, search_index, vectors
 from embtrain.data.vectors.replaced_files import new_folder, undo_killed
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.experiment.inspect import export
-from embtrain.experiment.inspect.align import align_paths
+from embtrain.experiment.inspect.align import align
 
 RELATIONS = Vectors(["r"], np.ones((1, 3)))
 Write = Callable[[Path, Vectors], Any]
@@ -113,7 +113,7 @@ def test_a_failed_export_of_a_file_leaves_no_new_folder(tmp_path: Path, monkeypa
         export.export_vectors(table("z"), format, tmp_path / "new" / "deep" / name, dtype)
     with monkeypatch.context() as patch, pytest.raises(ResourceError):
         FullDisk(patch, 0)
-        align_paths(tmp_path / "a.txt", tmp_path / "a.txt", tmp_path / "new" / "deep" / name, format)
+        align(tmp_path / "a.txt", tmp_path / "a.txt", tmp_path / "new" / "deep" / name, format)
     assert [*tmp_path.rglob("*")] == [tmp_path / "a.txt"]
     export.export_vectors(table("z"), format, tmp_path / "new" / "deep" / name, dtype)
     assert (tmp_path / "new" / "deep" / name).is_file()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from helpers.runs import cache, no_page, stop_at  # noqa: F401
 import embtrain
 from embtrain.common import machine, progress
 from embtrain.common.errors import DataError, Stopped, UsageError
-from embtrain.experiment import comparing, continuation
+from embtrain.experiment import api, comparing, continuation, resolve
 from embtrain.experiment.run import run as runs
 
 KEYS: dict[str, Any] = {"model.dim": 4, "train.epochs": 1, "text.min_count": 1, "text.sample": 0, "text.valid": 0,
@@ -111,9 +113,10 @@ def test_scores_of_a_folder_without_them_state_what_is_missing(run: embtrain.Run
     (file := tmp_path / "a.txt").write_text("a")
     for folder, problem in ((tmp_path / "none", "none: file or folder not found"), (file, "is not a run"),
                             (unfinished, "has no scores yet; to train on: embtrain resume")):
-        for read in (lambda: embtrain.Run(folder).scores, embtrain.Run(folder).table):
-            with pytest.raises(DataError, match=problem):
-                read()
+        with pytest.raises(DataError, match=problem):
+            _ = embtrain.Run(folder).scores
+        with pytest.raises(DataError, match=problem):
+            embtrain.Run(folder).table()
 
 
 @pytest.mark.parametrize("sets", [{"train.lr": 0.02}, ["train.lr=0.02"], ("train.lr=0.02",)])
@@ -165,8 +168,64 @@ def test_an_empty_folder_name_is_refused(text: Path, tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("top", [0, -1, 2.5, "3"])
 def test_a_wrong_number_of_answers_is_refused(run: embtrain.Run, top: Any) -> None:
-    with pytest.raises(UsageError, match=r"--top: .* should be a whole number of at least 1"):
+    with pytest.raises(UsageError, match=r"^top: .* should be a whole number of at least 1"):
         run.predict("a", top=top)
+
+
+# --- names of functions and arguments ---------------------------------------------------------------------------------
+
+def test_functions_have_their_public_names() -> None:
+    functions = {name: value for name in embtrain.__all__ if inspect.isfunction(value := getattr(embtrain, name))}
+    assert {name: value.__qualname__ for name, value in functions.items()} == {name: name for name in functions}
+    with pytest.raises(TypeError, match=r"^fit\(\) got an unexpected keyword argument 'lr'"):
+        embtrain.fit("sgns", lr=0.1)
+
+
+def test_errors_name_arguments_instead_of_flags(run: embtrain.Run, text: Path, tmp_path: Path) -> None:
+    def embedder(**keys: Any) -> embtrain.SkipGramEmbedder:
+        return embtrain.SkipGramEmbedder(min_count=1, **keys).fit(["a b c"] * 9)
+
+    (config := tmp_path / "a.yaml").write_text("negatives: sgn\n")
+    for call, line in (
+            (lambda: embtrain.fit("sgn", corpus=text), "negatives: strategy: no strategy named 'sgn'"),
+            (lambda: embtrain.fit("sgns", corpus=text, model="skipgran"), "model: model.name: no model named"),
+            (lambda: embtrain.fit("sgns", corpus=text, loss="nc"), "loss: loss.name: there is no 'nc'"),
+            (lambda: embtrain.fit("sgns", corpus=text, seed=-1), "seed: train.seed: "),
+            (lambda: embtrain.fit("sgns", corpus=text, sets={"model.dims": 3}), "sets: model.dims=3: model.dims: "),
+            (lambda: embtrain.fit("sgns", corpus=text, dim=0), "dim=0: model.dim: "),
+            (lambda: embtrain.fit("sgns", corpus=text, epochs="x"), "epochs=x: train.epochs: "),
+            (lambda: embtrain.fit("sgns", corpus=[["a"]], dim=0), "dim=0: model.dim: "),
+            (lambda: embtrain.fit("sgns", corpus=text, out=run), f"out: {run.folder} already contains a run"),
+            (lambda: embtrain.compare("sgns", corpus=text, out=tmp_path / "c"),
+             "negatives: sgns is the only strategy; add another, or tune it with search"),
+            (lambda: embtrain.compare("sgns,nce", corpus=text, loss="nc", out=tmp_path / "c"), "loss: loss.name: "),
+            (lambda: embtrain.compare("sgns,nce", corpus=text, cpu_seconds=-1), "cpu_seconds: "),
+            (lambda: embtrain.compare("sgns,nce", corpus=text, dim=0, out=tmp_path / "c"), "sets: model.dim=0: "),
+            (lambda: embtrain.compare("sgns,nce", corpus=text, search="train.lr=1:2", out=tmp_path / "c"),
+             "search and trials must be set together"),
+            (lambda: embtrain.continue_run(run, text, sets={"model.dims": 3}), "sets: model.dims=3: "),
+            (lambda: embtrain.align(run, run, format="x"), "format: 'x' is not one of"),
+            (lambda: embedder(negatives="sgn"), "negatives: strategy: no strategy named 'sgn'"),
+            (lambda: embedder(dim=0), "dim=0: model.dim: "), (lambda: embedder(dim=None), "dim=null: model.dim: "),
+            (lambda: embedder(k=-1), "k=-1: negatives.k: "),
+            (lambda: embedder(random_state=-1), "random_state: train.seed: ")):
+        with pytest.raises(UsageError) as caught:
+            call()
+        assert str(caught.value).startswith(line) and not re.search(r"(^|\n)--", str(caught.value))
+    with pytest.raises(UsageError, match=r"^--negatives: "):
+        resolve("sgn")
+    with pytest.raises(UsageError, match=re.escape(f"{config}:1:1: ")):        # a place in a file is no flag
+        embtrain.fit(config=config, corpus=text)
+
+
+def test_epochs_and_dim_are_short_for_settings(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api.runs, "fit", lambda settings, out: settings)
+    for sets, expected in ((None, (7, 2)), ({"model.dim": 9}, (9, 2))):
+        settings: Any = embtrain.fit("sgns", corpus=text, epochs=2, dim=7, sets=sets)
+        assert (settings.model.dim, settings.train.epochs) == expected
+    monkeypatch.setattr(comparing.comparing, "compare", lambda grid, *_, **__: grid.sets)
+    found: Any = embtrain.compare("sgns,nce", corpus=text, epochs=2, sets=["train.lr=0.1"])
+    assert found == ["train.epochs=2", "train.lr=0.1"]
 
 
 # --- refusals of compare ---------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_predictions_are_translations_and_files_are_evaluated_by_name(run: exper
     (tmp_path / "bad.txt").write_bytes(b"am\nx\0y\n")
     with pytest.raises(DataError, match=r"bad.txt:2: a NUL"):
         run.predict(file=tmp_path / "bad.txt")
-    with pytest.raises(UsageError, match=r"^--top: 5: a run of translation has one answer for each query; remove"):
+    with pytest.raises(UsageError, match=r"^top: 5: a run of translation has one answer for each query; remove"):
         run.predict(*sources[0].split(" "), top=5)
     (tmp_path / "news.de").write_bytes((corpus / "test.de").read_bytes())
     (tmp_path / "news.xx").write_bytes((corpus / "test.xx").read_bytes())

@@ -80,7 +80,7 @@ def test_a_file_of_the_user_cannot_name_another_strategy(tmp_path: Path) -> None
 
 def test_python_trains_with_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     trained = []
-    monkeypatch.setattr(api, "fit", lambda settings, out: trained.append(settings))
+    monkeypatch.setattr(api.runs, "fit", lambda settings, out: trained.append(settings))
     embtrain.fit(model="transe", tuned=True, sets={"train.epochs": 3})
     embtrain.fit(model="transe")
     assert [(x.model.dim, x.train.epochs) for x in trained] == [(256, 3), (100, 100)]
