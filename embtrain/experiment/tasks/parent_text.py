@@ -51,19 +51,23 @@ class ParentText:
     def continued_reading(self, config: TextConfig, tokenizer_is_auto: bool) -> TextConfig:
         """Return the settings of a further text: with the tokenizer of this one, if the user names none.
 
-        tokenizer_is_auto: whether the user left the choice of `config.tokenizer` to embtrain. Raises UsageError if
-        other settings split it into words by other rules.
+        tokenizer_is_auto: whether the user left the choice of `config.tokenizer` to embtrain. Raises UsageError, with a
+        line for each, if other settings split it into words by other rules.
         """
         reading = {"phrases": 0, **self.reading}   # a text without phrases has none of their keys
         if tokenizer_is_auto and reading.get("tokenizer") in TOKENIZERS:
             config_type = ContinuedTextConfig if self.split_subwords is None else TextConfig
             config = config_type.model_validate(config.model_dump() | {"tokenizer": reading["tokenizer"]})
-        for key in (*READING_KEYS, *(PHRASE_KEYS if config.phrases else ())):
+        faults = []
+        for key in (*READING_KEYS, *(PHRASE_KEYS if config.phrases and reading["phrases"] else ())):
             value, earlier = getattr(config, key), reading.get(key)
             both_auto = key == "tokenizer" and tokenizer_is_auto and earlier == "auto"
             if value != earlier and not both_auto:
-                raise UsageError(f"text.{key}: {value!r}: the text of {self.folder} was read with {earlier!r}, which "
-                                 f"gives other words; set text.{key}={earlier}")
+                again = "; the tokens are then split again" if key == "tokenizer" and config.format == "tokens" else ""
+                faults.append(f"text.{key}: {value!r}: the text of {self.folder} was read with {earlier!r}, which "
+                              f"gives other words; set text.{key}={earlier}{again}")
+        if faults:
+            raise UsageError(*faults)
         return config
 
     def extended(self, corpus: Corpus) -> Corpus:

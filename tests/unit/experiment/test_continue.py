@@ -301,6 +301,16 @@ def test_a_mistake_is_one_line_and_leaves_no_run(place: Path, parents: Any, tmp_
     assert "\n" not in str(found.value) and len(found.value.args) == 1 and not (tmp_path / "run").exists()
 
 
+def test_all_settings_that_give_other_words_are_reported_at_once(parents: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as found:
+        continue_run(parents(), [["new_york", "bal"]], sets=["text.phrases=1"], out=tmp_path / "run", threads=1)
+    problems = [line.partition("; ")[::2] for line in found.value.args]
+    assert [line.partition(": the text of ")[0] for line, _ in problems] == [
+        "text.lower: False", "text.tokenizer: 'whitespace'", "text.phrases: 1"]
+    assert [remedy for _, remedy in problems] == [
+        "set text.lower=True", "set text.tokenizer=words; the tokens are then split again", "set text.phrases=0"]
+
+
 @pytest.mark.parametrize(("splitting", "tokenizer"), [
     ({"tokenizers": ["words"], "subwords": None}, "words"), (None, "auto"),
     ({"tokenizers": ["wiki", "words"], "subwords": None}, "auto"),
