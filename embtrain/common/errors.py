@@ -60,6 +60,15 @@ class WrongClass(DataError):
     code = UsageError.code
 
 
+class UnknownTrait(TypeError):
+    """A class of the user declares a trait that does not exist. With a place it becomes a WrongClass or a UsageError."""
+
+
+def class_error(error: BaseException) -> type[DataError]:
+    """The kind of error for a file of the user whose import raised `error`: WrongClass if a class has wrong traits."""
+    return WrongClass if isinstance(error, UsageError | UnknownTrait) else DataError
+
+
 class UnknownNames(DataError):
     """A file to be scored whose words or names are all unknown. rows: scores of the other files."""
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, WrongClass, did_you_mean, place
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, class_error, did_you_mean, place
 
 EXTENDED = ("embtrain.models", "embtrain.negatives", "embtrain.losses")  # groups of entry points
 PLUGINS = "EMBTRAIN_PLUGINS"  # environment variable: Python files of the user, separated as in PATH
@@ -128,7 +128,7 @@ def import_file(path: Path, name: str) -> ModuleType:
         kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
         where = place(error, name)
         sys.modules.pop(name, None)
-        raise (WrongClass if isinstance(error, UsageError) else DataError)(
+        raise class_error(error)(
             f"{path if where == name else where}: {kind}{getattr(error, 'msg', None) or error}; correct it there"
         ) from error
     finally:

@@ -15,18 +15,30 @@ import sys
 from collections.abc import Hashable
 from dataclasses import field, fields
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, Self, get_type_hints
 
 import numpy as np
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 
 from embtrain.common.config.layers import dotted, printable
-from embtrain.common.errors import UsageError
+from embtrain.common.errors import UnknownTrait, UsageError, did_you_mean
 
 
 def trait(default: Any, group: str, about: str) -> Any:
     """Return a field of a record: its default, and for the reference pages its heading (`group`) and its meaning."""
     return field(default=default, metadata={"group": group, "about": about})
+
+
+class TraitRecord:
+    """Base of the records of traits, which are dataclasses."""
+
+    def __new__(cls, *_: Any, **values: Any) -> Self:
+        """Return a record without values. Raises UnknownTrait with the nearest name."""
+        known: Any = [found.name for found in fields(cls)]  # type: ignore[arg-type]
+        if (unknown := next((name for name in values if name not in known), None)) is not None:
+            raise UnknownTrait(f"{cls.__name__}: no trait {unknown!r}{did_you_mean(unknown, known)}; there are: "
+                               f"{', '.join(known)}")
+        return super().__new__(cls)
 
 
 def refuse_misplaced_traits(owner: str, component: Any) -> None:

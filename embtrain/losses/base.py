@@ -28,7 +28,7 @@ from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.errors import UsageError
-from embtrain.common.traits import refuse_misplaced_traits, trait
+from embtrain.common.traits import TraitRecord, refuse_misplaced_traits, trait
 from embtrain.common.types import LossInput, LossOutput, ProblemSpec, Query
 from embtrain.losses.result_checks import guarded
 
@@ -42,7 +42,7 @@ class LossConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossTraits:
+class LossTraits(TraitRecord):
     """Traits of a loss, which decide with which sources and models it works and how its values are read.
 
     A class declares them: `traits = LossTraits(needs_q="target")`. Its constructor sets those that depend on the

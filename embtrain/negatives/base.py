@@ -37,7 +37,7 @@ from embtrain.common.config import Section
 from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key
 from embtrain.common.errors import UsageError
-from embtrain.common.traits import refuse_misplaced_traits, trait
+from embtrain.common.traits import TraitRecord, refuse_misplaced_traits, trait
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.plugin_checks import guarded
 
@@ -63,7 +63,7 @@ class NegativesConfig(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traits:
+class Traits(TraitRecord):
     """Traits of a source: what it needs, what it reports and how its draws may be shared.
 
     A class declares them: `traits = Traits(learns=True)`. Its constructor sets those that depend on the settings:

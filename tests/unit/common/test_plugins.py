@@ -673,6 +673,26 @@ def test_a_wrong_value_of_a_trait_is_refused(plug_in: Callable[[str, str], Path]
         _draw()
 
 
+def test_an_unknown_trait_is_a_wrong_class(plug_in: Callable[[str, str], Path], make: Make) -> None:
+    text = SOURCE.replace("NegativeSource\n", "NegativeSource, Traits\n", 1)
+    declared = text.replace('name = "mine"', 'name = "mine"\n    traits = Traits(use_counts=True)')
+    built = text.replace('name = "mine"', 'name = "mine"\n\n    def __init__(self, config, problem):\n        super().'
+                                          '__init__(config, problem)\n        self.traits = Traits(use_counts=True)')
+    problem = r"UnknownTrait: Traits: no trait 'use_counts' \(did you mean 'uses_counts'\?\); there are: .*correct it"
+    path = make(declared)
+    with pytest.raises(UsageError, match=rf"'mine' cannot be loaded: {path}:11: {problem}"):
+        negatives.find("mine")
+    path = make("")                                           # its entry point names no class any more
+    path = plug_in("own.py", declared)
+    with pytest.raises(WrongClass, match=rf"^{path}:11: {problem} there$") as wrong:
+        negatives.find("unigram")
+    assert wrong.value.code == UsageError.code
+    path.write_text(built)
+    path = plug_in("own2.py", built)
+    with pytest.raises(UsageError, match=rf"^{path}:14: negatives\.source: mine: __init__: {problem} there$"):
+        _draw()
+
+
 @pytest.mark.parametrize(("record", "kind"), [
     ("LossTraits()", "LossTraits"), ("{'learns': True}", "dict"), ("Traits", "the class Traits"), ("None", "NoneType")])
 def test_traits_that_are_not_the_record_of_a_source_are_refused(
