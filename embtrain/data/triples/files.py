@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -128,8 +128,9 @@ def _read_names(files: Inventory, layout: TripleLayout) -> RawTriples:
             if row == 0 and layout.header:
                 continue
             if len(fields) != 3 or not all(fields):
+                hint = _surplus_hint(layout, fields) or ("" if rows else _format_hint(line))
                 raise DataError(f"{source.name}:{number}: expected {', '.join(layout.columns)}, three names separated "
-                                f"by {layout.delimiter}s, found {line[:80]!r}{'' if rows else _format_hint(line)}")
+                                f"by {layout.delimiter}s, found {line[:80]!r}{hint}")
             rows.append(entities.setdefault(fields[head], len(entities)))
             rows.append(relations.setdefault(fields[relation], len(relations)))
             rows.append(entities.setdefault(fields[tail], len(entities)))
@@ -183,6 +184,15 @@ def _warn_of_headers(raw: RawTriples, first_rows: dict[str, tuple[int, int, int]
         first_rows = {where: ids for where, ids in first_rows.items() if is_unique[np.array(ids)[columns]].all()}
     for where in first_rows if len(rows) > len(begins) else ():
         _log.warning("%s: its names occur nowhere else; if they are column names, set triples.header=true", where)
+
+
+def _surplus_hint(layout: TripleLayout, fields: Sequence[str]) -> str:
+    """Return a hint if columns like a weight or a date follow the three names."""
+    if len(fields) <= len(COLUMNS) or not all(fields[:len(COLUMNS)]):
+        return ""
+    surplus = "fourth column" if len(fields) == len(COLUMNS) + 1 else "columns after the third"
+    command = {"tab": ", e.g. with cut -f1-3", "space": ", e.g. with cut -d ' ' -f1-3"}.get(layout.delimiter, "")
+    return f"; remove the {surplus}{command}"
 
 
 def _format_hint(line: str) -> str:

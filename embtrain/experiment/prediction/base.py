@@ -29,6 +29,10 @@ PACKAGE = "embtrain.experiment.prediction"
 Q = TypeVar("Q")
 
 
+class NotAQuery(UsageError):
+    """A text that is no query of the task. On a command line it may be meant as the name of a file."""
+
+
 class UnknownName(Exception):
     """A query contains a name that the model does not have."""
 

@@ -18,16 +18,18 @@ from embtrain.data.labels import documents
 from embtrain.data.labels.documents import DocumentChunk
 from embtrain.data.labels.examples import LabelBatch
 from embtrain.data.storage.containers import Source
-from embtrain.experiment.prediction.base import Prediction, Predictor
+from embtrain.experiment.prediction.base import NotAQuery, Prediction, Predictor
 from embtrain.experiment.run.components import Components
 from embtrain.experiment.tasks.labels import LabelsTask
+
+LABELS = "0123456789, "  # characters of the labels of a document
 
 
 class LabelPredictor(Predictor):
     """Predictor of labels."""
 
     name = "labels"
-    query_form = "a document as '3:0.5 17:1', or the path of a file"
+    query_form = "'3:0.5 17:1' or the path of a file"
 
     def __init__(self, components: Components, top: int | None, hide_known: bool):
         super().__init__(components, top, hide_known)
@@ -39,8 +41,9 @@ class LabelPredictor(Predictor):
             try:
                 chunk = documents.parse_document(text, self.task.documents.n_features, self.names)
             except DataError as error:
-                raise UsageError(f"predict: {text[:60]!r} is neither a file nor a document: {error}; write "
-                                 f"{self.query_form}") from error
+                if ":" in text or text.strip(LABELS) == "":
+                    raise UsageError(f"predict: {text[:60]!r}: {error}") from error
+                raise NotAQuery(f"predict: {text[:60]!r}: is not a document; write {self.query_form}") from error
             predictions += self._predict_chunk(chunk, [text])
         return predictions
 

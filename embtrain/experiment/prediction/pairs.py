@@ -112,7 +112,7 @@ class PairPredictor(LinePredictor[PairQuery]):
         for i, (concept, slot) in enumerate(context.tolist()):
             without = known[i].clone() if self.hide_known else torch.zeros_like(known[i])
             without[concept] |= ~known[i, concept]
-            text = f"{self.names[concept]} is a ?" if slot == HYPERNYM else f"? is a {self.names[concept]}"
+            text = f"{self.names[concept]} is a ?" if slot == HYPERNYM else f"? is {_with_article(self.names[concept])}"
             predictions.append(Prediction(text, self.top_answers(s[i], s[i], known=known[i], without=without)))
         return predictions
 
@@ -123,6 +123,11 @@ class PairPredictor(LinePredictor[PairQuery]):
         u, v = pairs[best].tolist()
         known = self.known.contains(torch.tensor([[u, HYPERNYM]]), torch.tensor([[v]]))
         threshold, accuracy = self.threshold
-        return Prediction(f"{self.names[u]} is a {self.names[v]}", facts={
+        return Prediction(f"{self.names[u]} is {_with_article(self.names[v])}", facts={
             "holds": bool(s[best] >= threshold), "score": float(s[best]), "threshold": threshold,
             "valid_accuracy": accuracy, "known": bool(known[0, 0])})
+
+
+def _with_article(name: str) -> str:
+    """`an animal`, `a mammal`: the article by the first letter."""
+    return f"{'an' if name.lower().startswith(tuple('aeiou')) else 'a'} {name}"

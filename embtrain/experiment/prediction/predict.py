@@ -115,6 +115,10 @@ def predict_words(folder: Path, words: Sequence[str], top: int | None = None, hi
         return Predictions(folder, file=words[0], top=top, hide_known=hide_known, sets=sets)
     try:
         return Predictions(folder, [words], top=top, hide_known=hide_known, sets=sets)
+    except base.NotAQuery as error:
+        if len(words) > 1:
+            raise
+        raise UsageError(f"{error}".replace(": is not", ": no file has this name, and it is not", 1)) from error
     except UsageError as error:
         if len(words) == 1 and ("/" in words[0] or Path(words[0]).suffix) and ":" not in words[0]:
             raise UsageError(f"{error}; nor is there a file {words[0]!r}") from error

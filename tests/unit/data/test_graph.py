@@ -267,7 +267,9 @@ def test_three_names_are_a_triple_for_any_first_character(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("text", "says"), [
     ("a\tr\tb\na\tr\n", "train.txt:2: expected head, relation, tail, three names separated by tabs, found "
                         "'a\\tr'"),
-    ("a\tr\tb\tc\n", ":1: expected head"),
+    ("a\tr\tb\tc\n", "separated by tabs, found 'a\\tr\\tb\\tc'; remove the fourth column, e.g. with cut -f1-3"),
+    ("a\tr\tb\nd\tr\tb\t1\t2\n", ":2: expected head, relation, tail, three names separated by tabs, found "
+                                  "'d\\tr\\tb\\t1\\t2'; remove the columns after the third, e.g. with cut"),
     ("a r b\n", ":1: expected head, relation, tail, three names separated by tabs, found 'a r b'; "
                 "set triples.delimiter=space to split it into three"),
     ("a,r,b c\n", "found 'a,r,b c'; set triples.delimiter=comma to split it into three"), ("\n\na\t\tb\n", ":3: "),

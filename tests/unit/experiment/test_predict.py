@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import math
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -253,7 +254,7 @@ def test_a_pair_is_compared_with_the_validation_threshold(place: Path) -> None:
     for u, v in itertools.permutations(("beagle", "dog", "owl"), 2):
         [one] = Run(folder).predict(u, v)
         assert one.facts["score"] == pytest.approx(energy(x, u, v), abs=1e-6) and not one.answers
-        assert one.facts["holds"] == (energy(x, u, v) >= t) and one.query == f"{u} is a {v}"
+        assert one.facts["holds"] == (energy(x, u, v) >= t) and one.query == f"{u} is {'an' if v == 'owl' else 'a'} {v}"
 
 
 # --- words, contexts, documents --------------------------------------------------------------------------------------
@@ -438,12 +439,23 @@ def test_a_malformed_file_is_refused_with_its_line(place: Path, tmp_path: Path, 
     ("kinds", ("beagle", ""), "predict: beagle : a pair of 'beagle', '', but no name may be empty; write CONCEPT _ "),
     ("graph", ("", "next", "_"), "a triple of '', 'next', '_', but no name may be empty; write HEAD RELATION _"),
     ("words", ("catt",), "there is no word 'catt' (did you mean 'cat'?)"),
-    ("docs", ("none",), "is neither a file nor a document"), ("docs", ("3",), "the document has no feature"),
+    ("docs", ("none",), "predict: 'none': is not a document; write '3:0.5 17:1' or the path of a file"),
+    ("docs", ("3",), "predict: '3': the document has no feature"),
+    ("docs", ("3:x",), "predict: '3:x': the document: expected feature:value like 7:0.5, found '3:x'"),
 ])
 def test_a_wrong_query_is_refused(place: Path, task: str, query: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         Run(place / task).predict(*query)
     assert message in str(caught.value)
+
+
+def test_a_missing_file_of_documents_is_one_line(place: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        predict.predict_words(place / "docs", ["2024/none.txt"])
+    assert str(caught.value) == ("predict: '2024/none.txt': no file has this name, and it is not a document; write "
+                                 "'3:0.5 17:1' or the path of a file")
+    with pytest.raises(UsageError, match=r"^predict: 'a\.txt': is not a document; write"):
+        predict.predict_words(place / "docs", ["a.txt", "b.txt"])
 
 
 @pytest.mark.parametrize(("name", "message"), [
@@ -457,7 +469,7 @@ def test_a_file_of_queries_that_is_missing_or_a_folder_is_refused(place: Path, t
 
 def test_hiding_positives_is_refused_if_none_are_stored(place: Path) -> None:
     for task in ("words", "lm", "docs"):
-        with pytest.raises(UsageError, match=r"--hide-known: model.name: \w+ stores no known positives"):
+        with pytest.raises(UsageError, match=r"^hide_known: model.name: \w+ stores no known positives"):
             Run(place / task).predict("cat", hide_known=True)
     with pytest.raises(UsageError, match="either queries or file="):
         Run(place / "words").predict()
@@ -639,7 +651,7 @@ def test_examples_have_the_rank_of_the_evaluation(place: Path, name: str) -> Non
 def test_examples_of_a_hierarchy_leave_out_what_training_has(place: Path) -> None:
     found = json.loads((place / "kinds" / "answers.json").read_text(encoding="utf-8"))["queries"]
     for query in found:
-        narrow, wide = query["query"].replace(" is a ", "|").split("|")
+        narrow, wide = re.split(" is an? ", query["query"])
         for name, _, is_positive in query["answers"]:
             pair = (name, wide) if narrow == "?" else (narrow, name)
             assert is_positive or (pair not in PAIRS and name not in (narrow, wide))
