@@ -61,7 +61,7 @@ class WrongClass(DataError):
 
 
 class UnknownTrait(TypeError):
-    """A class of the user declares a trait that does not exist. With a place it becomes a WrongClass or a UsageError."""
+    """A class of the user declares a trait that does not exist; with a place it becomes WrongClass or UsageError."""
 
 
 def class_error(error: BaseException) -> type[DataError]:

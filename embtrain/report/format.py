@@ -88,6 +88,12 @@ def lead(rows: Sequence[Score]) -> tuple[list[Score], list[Score], str]:
     return leading, [row for row, _ in rest], f"{len(rest)} further rows: {kinds}"
 
 
+def origin_named(metric: str) -> str:
+    """The key of a metric, with its suffix in words: `mrr/scores` -> `mrr, bare scores`."""
+    measure, slash, suffix = metric.rpartition("/")
+    return f"{measure}, {ROW_ORIGINS[suffix]}" if slash and measure and suffix in ROW_ORIGINS else metric
+
+
 def _origin(row: Score) -> str | None:
     if row.value is None and row.n == 0:
         return "without a value"

@@ -41,7 +41,7 @@ from embtrain.experiment.run.trainer import texts_of
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import TriplesTask
 from embtrain.models.words.cbow import Cbow
-from embtrain.report.format import interval, number
+from embtrain.report.format import interval, number, origin_named
 from embtrain.report.load.run import read_text
 from embtrain.report.render import escape_markdown as md
 
@@ -208,7 +208,7 @@ def _front_matter(run: Run, table: Vectors) -> dict[str, Any]:
     head = {"library_name": "embtrain", "tags": ["embeddings", settings.model.name, settings.strategy]}
     if len(table) < len(run.word_vectors):
         return head
-    results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
+    results = [{"type": row.benchmark, "name": f"{row.benchmark} {origin_named(row.metric)}", "value": row.value}
                for row in run.scores if row.value is not None and row.benchmark not in (TRAINING, FAR_NEIGHBOURS)]
     kind = {"type": tasks.find(settings).name, "name": tasks.find(settings).name}
     dataset = {"type": _corpus(run), "name": _corpus(run)}
@@ -220,8 +220,8 @@ def _card(run: Run, table: Vectors) -> str:
     """The model card in Markdown: data, scores, use and settings. table: the vectors of the run that are exported."""
     s, n = public_settings(run), len(run.word_vectors)
     first = f"The first {len(table):,} of " if len(table) < n else ""
-    rows = [f"| {md.words(row.benchmark)} | {md.words(row.metric)} | {number(row.value)} | {interval(row)} "
-            f"| {row.n:,} |"
+    rows = [f"| {md.words(row.benchmark)} | {md.words(origin_named(row.metric))} | {number(row.value)} "
+            f"| {interval(row)} | {row.n:,} |"
             for row in run.scores if row.value is not None and row.benchmark != TRAINING]
     return "\n".join([
         f"# {md.words(run.folder.resolve().name)}", "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from embtrain.common.types import ORIGINS
@@ -41,19 +40,6 @@ METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal 
           "bleu": "BLEU", "bleu_cased": "BLEU, with case", "chrf": "chrF",
           "similarity_right": "cosine to the nearest if correct", "similarity_wrong": "cosine to the nearest if wrong",
           "similarity_target": "cosine to the target if missed", "sd": "spread (sd)"}
-MEANING = {"spearman": "rank correlation of similarities with human ratings; 1 is best",
-           "log_likelihood": "mean log-probability of the target, in nats; 0 is best",
-           "perplexity": "equivalent number of equally likely candidates; 1 is best",
-           "mrr": "mean of 1 / rank of the target; 1 is best", "mr": "mean rank of the target; 1 is best",
-           "amri": "the mean rank relative to random scores; 1 is best, 0 is chance",
-           "hits@": "share of queries with the target among the first k",
-           "accuracy": "share of correct answers", "f1": "harmonic mean of precision and recall",
-           "ap": "mean precision over all thresholds; 1 is best",
-           "precision@": "share of correct answers among the first k", "ndcg@": "the same, with more weight on early "
-                                                                                 "ranks",
-           "psp@": "the same, with more weight on rare "
-                   "labels", "bleu": "word sequences shared with the reference, 0 to 100",
-           "chrf": "letter sequences shared with the reference, 0 to 100"}
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
 SOURCE = ("source", "hardness", "masked")  # first parts of the keys that describe the drawn columns
 # Held-out measures that get large panels.
@@ -115,6 +101,9 @@ def title(key: str) -> str:
     name = TITLE.get(key) or TITLE.get(key.replace("source/", "hardness/", 1))
     if name:
         return name
+    base, _, end = key.rpartition("/")
+    if base and end in ROW_ORIGINS:
+        return f"{title(base)}, {ROW_ORIGINS[end]}"
     words = " ".join(w for part in key.split("/") if (w := PART.get(part, metric(part))))
     return words[:1].upper() + words[1:] if words else key
 
@@ -125,11 +114,6 @@ def metric(name: str) -> str:
         return ", ".join([metric(base.partition("/")[0]), *filter(None, [base.partition("/")[2]]), ROW_ORIGINS[end]])
     measured, at, k = name.partition("@")
     return METRIC.get(measured, measured.replace("_", " ")) + at + k
-
-
-def meaning(name: str) -> str:
-    """The meaning of a measure in one line; empty if it is unknown or obvious."""
-    return MEANING.get(re.sub(r"@\d+$", "@", name), "")
 
 
 def _order(entry: tuple[str, str]) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from embtrain.common.types import Score
 from embtrain.evaluate.heldout import DESCRIPTIONS
 from embtrain.report.charts import svg as charts
-from embtrain.report.charts.curves import meaning, metric, title
+from embtrain.report.charts.curves import metric, title
 from embtrain.report.format import interval, lead, minus, number
 from embtrain.report.load.run import RunRecord
 from embtrain.report.render.document import (
@@ -19,6 +17,7 @@ from embtrain.report.render.document import (
     RowNote,
     TableRow,
 )
+from embtrain.report.run.definitions import definitions
 from embtrain.report.run.summary import get
 
 SUPPORTING = ("valid", *DESCRIPTIONS)  # not results: used in training, or a diagnosis
@@ -44,7 +43,8 @@ def blocks(run: RunRecord) -> list[Block]:
     return [ReportTable(head, _rows(results)),
             *([Collapsible(f"Also measured: {names}", [ReportTable(head, _rows(supporting))])] if supporting else []),
             *([Collapsible(summary, [ReportTable(head, _rows(rest))])] if rest else []),
-            *_meanings([*results, *supporting]), *([Collapsible("Intervals as figures", figures)] if figures else [])]
+            *_definitions([*results, *supporting, *rest]),
+            *([Collapsible("Intervals as figures", figures)] if figures else [])]
 
 
 def _row_order(row: Score) -> int:
@@ -64,11 +64,10 @@ def _rows(scores: list[Score]) -> list[TableRow]:
     return out
 
 
-def _meanings(scores: list[Score]) -> list[Block]:
-    meanings = {f"{metric(re.sub('@.*', '', row.metric))}{'@k' * ('@' in row.metric)}": meaning(row.metric)
-                for row in scores if meaning(row.metric)}
-    table = ReportTable([("measure", ""), ("meaning", "text")], [[name, what] for name, what in meanings.items()])
-    return [Collapsible("Definition of the metrics", [table])] if meanings else []
+def _definitions(scores: list[Score]) -> list[Block]:
+    terms = definitions(scores)
+    table = ReportTable([("term", ""), ("meaning", "text")], [[term, about] for term, about in terms.items()])
+    return [Collapsible("Definition of the metrics", [table])] if terms else []
 
 
 def _by_metric(scores: list[Score]) -> list[tuple[str, list[Score]]]:

@@ -19,10 +19,12 @@ from hypothesis import given, settings, strategies as st
 from embtrain import report
 from embtrain.common.errors import DataError
 from embtrain.common.types import Score
+from embtrain.report import format
 from embtrain.report.charts import curves, svg as charts
 from embtrain.report.format import cells, duration, format_text, interval, number, plain, wrap
 from embtrain.report.load.run import Curve, read
 from embtrain.report.run import summary
+from embtrain.report.run.definitions import definitions
 from embtrain.report.run.page import document
 
 LINE = {"step": 1, "loss": 1.0}
@@ -44,6 +46,30 @@ def test_the_page_contains_all_files_of_the_run(tmp_path: Path) -> None:
                  "negatives: {source: ace, k: 7}", "ab" * 32, "embtrain fit --out 'my run'"):
         assert said in page.words.replace("\u00a0", " "), said
     assert "/opt/x" not in page.words
+
+
+def test_each_row_and_word_of_the_notes_has_a_definition(tmp_path: Path) -> None:
+    note = "20,000 pairs, 659 queries, 3,056 candidates, 44 clusters"
+    rows = [Score("test", name, -8.0, -9.0, -7.0, 20000, note) for name in ("log_likelihood", "hits@1", "mrr")]
+    rows += [Score("test", f"{name}/{end}", 0.5, n=9, note="ties") for name in ("hits@1", "mrr/1-N")
+             for end in ("scores", "optimistic", "pessimistic", "tail", "head")]
+    rows += [Score("neighbours 45-50", name, 3.0, n=5) for name in ("mean frequency rank", "mean PMI")]
+    rows += [Score("training", "seconds", 3.0, n=5, note="6 CPU-s, 8 blocks"), Score("training", "step to x/y>3", 3.0)]
+    found = definitions(rows)
+    assert list(found) == [
+        "log-likelihood", "hits@k", "mean reciprocal rank", "mean frequency rank", "mean PMI", "seconds", "bare scores",
+        "ties for the model", "ties against the model", "tail queries", "head queries", "1-1, 1-N, N-1, N-N", "cluster",
+        "query", "candidate", "block", "n"]
+    page = page_of(run_folder(tmp_path / "run", scores=[row._asdict() for row in rows]))
+    assert all(about in page.words for about in found.values())
+    assert definitions([Score("a", "b", 1.0)]) == {} and "query" not in definitions(rows[-2:])
+
+
+@looped("end, name", format.ROW_ORIGINS.items())
+def test_a_curve_has_the_name_of_its_row(end: str, name: str) -> None:
+    assert curves.title(f"valid/hits@1/{end}") == f"Validation hits@1, {name}"
+    assert curves.metric(f"hits@1/{end}") == f"hits@1, {name}" == format.origin_named(f"hits@1/{end}")
+    assert format.origin_named(end) == end
 
 
 def test_each_main_curve_is_drawn_against_steps_and_cpu_seconds(tmp_path: Path) -> None:
