@@ -20,7 +20,7 @@ from typing import Any, Self, get_type_hints
 import numpy as np
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 
-from embtrain.common.config.layers import dotted, printable
+from embtrain.common.config.shown import dotted, printable
 from embtrain.common.errors import UnknownTrait, UsageError, did_you_mean
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from embtrain import experiment
 from embtrain.common import machine, shipped
 from embtrain.common.config import Layer, Place, as_sets, from_set, read_yaml
-from embtrain.common.config.layers import printable
+from embtrain.common.config.shown import printable
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import TextConfig
 from embtrain.experiment import Settings

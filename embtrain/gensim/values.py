@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from embtrain.common.config.layers import printable
+from embtrain.common.config.shown import printable
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 
 NUMBERS = int, float, np.integer, np.floating, np.bool_

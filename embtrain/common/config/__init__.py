@@ -1,6 +1,7 @@
 """The configuration: layers of YAML merged into one typed tree. Every error names file:line:column.
 
 layers.py   reads one layer: a YAML file or a `--set` option, with the line and column of every key
+shown.py    keys and values as errors show them
 merging.py  merges layers to one tree with the place of each value
 tree.py     validates merged layers against a pydantic class, and writes them as YAML
 described.py  settings as YAML with the description of each key
@@ -12,8 +13,9 @@ saved_values.py  checks that config.yaml can hold the settings of a class of the
 renamed_keys.py  the old names of renamed keys and values, for errors
 """
 
-from embtrain.common.config.layers import KeyPath, Layer, as_sets, describe_value, from_set, read_yaml
+from embtrain.common.config.layers import Layer, as_sets, from_set, read_yaml
 from embtrain.common.config.merging import Merged, Place, merge
+from embtrain.common.config.shown import KeyPath, describe_value
 from embtrain.common.config.tree import (
     AbsolutePath,
     FilePath,

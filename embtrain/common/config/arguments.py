@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from numbers import Real
 from typing import Any
 
-from embtrain.common.config.layers import as_sets, printable
+from embtrain.common.config.layers import as_sets
+from embtrain.common.config.shown import printable
 from embtrain.common.errors import EmbtrainError, UsageError
 
 MAX_INTEGER = 2**63 - 1  # of int64

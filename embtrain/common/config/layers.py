@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from embtrain.common.config.shown import KeyPath, describe_value, dotted, printable
 from embtrain.common.errors import ResourceError, UsageError
 
 MAX_BYTES = 200_000  # of a file; the longest one in the package has a hundredth of this
@@ -27,8 +28,6 @@ MAX_DEPTH = 40
 _MAX_CACHED = 10_000  # characters of a text whose nodes are cached; twice the longest file of the package
 MAX_PROBLEMS = 50    # reported for one file
 MAX_INTEGER = 2**63  # array indices, seeds and counts are int64
-
-KeyPath = tuple[str | int, ...]  # the path of a value: names of keys, positions in lists
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,8 @@ _RESOLVERS: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 for _tag, _pattern, _first in (
     ("null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
-    ("int", _INTEGER, list("-+0123456789")), ("float", _FLOAT, list("-+.0123456789")),
+    ("int", _INTEGER, list("-+0123456789")),
+    ("float", _FLOAT, list("-+.0123456789")),
 ):
     for _letter in _first:
         _RESOLVERS.setdefault(_letter, []).append((_TAG + _tag, _pattern))
@@ -61,7 +61,8 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader with the plain values of YAML 1.2 and limits on nesting and nodes. Only its nodes are used."""
 
     yaml_implicit_resolvers = _RESOLVERS
-    depth = nodes = 0
+    depth = 0
+    nodes = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         self.depth, self.nodes = self.depth + 1, self.nodes + 1
@@ -269,29 +270,6 @@ class _Values:
         else:
             self._add_problem(node, f"the tag {printable(node.tag)} is not supported; remove it")
         return None
-
-
-def dotted(path: KeyPath) -> str:
-    """Return the path of a key as text: a.b[0]."""
-    text = ""
-    for key in path:
-        text += f"[{key}]" if isinstance(key, int) else f"{'.' if text else ''}{printable(key)}"
-    return text
-
-
-def describe_value(value: Any) -> str:
-    """Return a value as errors show it, in at most 60 characters."""
-    words = {True: "true", False: "false", None: "null"}
-    if isinstance(value, dict):
-        return "a section"
-    text = words[value] if value is None or isinstance(value, bool) else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def printable(text: str) -> str:
-    """Return the text on one line of at most 200 characters, unprintable characters escaped."""
-    text = text if text.isprintable() else repr(text)[1:-1]
-    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def _shown(path: Path) -> str:

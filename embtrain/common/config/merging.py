@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from embtrain.common.config.layers import KeyPath, Layer, describe_value, dotted
+from embtrain.common.config.layers import Layer
+from embtrain.common.config.shown import KeyPath, describe_value, dotted
 from embtrain.common.errors import UsageError
 
 

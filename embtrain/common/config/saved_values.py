@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from embtrain.common.config.foreign_classes import is_ours
-from embtrain.common.config.layers import Layer, parse, printable
+from embtrain.common.config.layers import Layer, parse
+from embtrain.common.config.shown import printable
 from embtrain.common.config.tree import as_text, dump, saved_tree
 from embtrain.common.errors import UsageError
 

@@ -28,8 +28,9 @@ from pydantic import (
 )
 
 from embtrain.common.config import renamed_keys
-from embtrain.common.config.layers import Dumper, KeyPath, Layer, describe_value, dotted, printable
+from embtrain.common.config.layers import Dumper, Layer
 from embtrain.common.config.merging import Merged, Place, merge
+from embtrain.common.config.shown import KeyPath, describe_value, dotted, printable
 from embtrain.common.errors import UsageError, did_you_mean
 
 #: Limits of the absolute value of a nonzero setting: float32 can represent their squares.

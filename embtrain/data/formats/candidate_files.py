@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from embtrain.common.candidate_lists import CandidateLists
-from embtrain.common.config.layers import describe_value
+from embtrain.common.config.shown import describe_value
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.data.formats.table_rows import to_number
 from embtrain.data.storage.containers import Source, sources, without_packing

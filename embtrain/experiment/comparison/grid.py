@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator
 
 from embtrain.common.config import Layer, Section, build, dump, from_set, read_yaml
-from embtrain.common.config.layers import KeyPath, dotted, printable
+from embtrain.common.config.shown import KeyPath, dotted, printable
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import as_argument, write_text
 from embtrain.evaluate.config import Benchmarks

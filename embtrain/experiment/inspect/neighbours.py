@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from embtrain.common.config.layers import printable
+from embtrain.common.config.shown import printable
 from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.common.terminal import plain
 from embtrain.data.vectors import folders

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from embtrain.common import shipped
 from embtrain.common.config import Layer, Section, build, read_yaml
-from embtrain.common.config.layers import KeyPath, dotted
+from embtrain.common.config.shown import KeyPath, dotted
 from embtrain.common.errors import UsageError
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.config import Benchmarks

@@ -17,7 +17,7 @@ import torch
 
 import embtrain
 from embtrain.common import machine, registry
-from embtrain.common.config.layers import printable
+from embtrain.common.config.shown import printable
 from embtrain.common.files import read_json
 from embtrain.experiment.run.components import Components
 from embtrain.kernels.core import loader

@@ -21,8 +21,8 @@ from pydantic import create_model
 
 from embtrain.common import shipped
 from embtrain.common.config import Layer, Merged, Section, build, describe_value, from_set, merge, read_yaml
-from embtrain.common.config.layers import printable
 from embtrain.common.config.saved_values import require_savable
+from embtrain.common.config.shown import printable
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_exists
 from embtrain.experiment.run.schema import Settings
