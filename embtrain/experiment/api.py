@@ -32,10 +32,11 @@ def fit(negatives: str | None = None, *, model: str | None = None,
 
     corpus: the name of a recipe, the path of a file or folder, or an iterable of lists of tokens. That is read once,
     into a text file in the cache folder, and its tokens are not changed; a task on text or walks can train on it.
-    sets: settings, as a mapping or as KEY=VALUE texts. epochs, dim: short for train.epochs and model.dim. tuned: use
-    the tuned settings of this model and corpus. Raises UsageError, DataError or ResourceError (embtrain.common.errors),
-    each with a one-line message. Ctrl-C saves the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM
-    and SIGHUP raise Stopped.
+    sets: settings, as a mapping or as KEY=VALUE texts. epochs, dim: short for train.epochs and model.dim, which `sets`
+    overrides. tuned: use the tuned settings of this model and corpus.
+
+    Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message. Ctrl-C
+    saves the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM and SIGHUP raise Stopped.
     """
     path = None if config is None else Path(config)
     short, names = short_arguments(epochs, dim)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from embtrain.common.config.arguments import number_of_at_least, whole_number
+from embtrain.common.config.arguments import number_of_at_least, renamed_flags, whole_number
 from embtrain.common.errors import UsageError
 from embtrain.experiment.api import Sets, corpus_argument, folder_argument, sets_argument, short_arguments
 from embtrain.experiment.comparison import compare as comparing
@@ -61,19 +61,21 @@ def compare(negatives: Names | None = None, *, seeds: int | Sequence[int] | None
     if executor is not None and out is None:
         raise UsageError("executor: needs a folder that its workers share; give it with out")
     losses = _names(loss, "loss")
+    short, names = short_arguments(epochs, dim)
     grid = {"strategies": _names(negatives, "negatives"), "models": _names(model, "model"),
             "losses": None if losses is None else [None if name == "own" else name for name in losses],
             "corpus": None if corpus is None else corpus_argument(corpus),
             "seeds": seeds if seeds is None or isinstance(seeds, int) else list(seeds), "baseline": baseline,
             "metric": metric, "benchmarks": _names(benchmarks, "benchmarks"), "cpu_seconds": cpu_seconds,
-            "sets": [*short_arguments(epochs, dim)[0], *sets_argument(sets)] or None,
+            "sets": [*short, *sets_argument(sets)] or None,
             "search": None if search is None else
             [os.fspath(text) for text in ([search] if isinstance(search, str | os.PathLike) else search)],
             "trials": trials}
     folder = folder_argument(out)
     sharing = Sharing(lease_seconds, executor is not None, executor) if join or executor is not None else ALONE
-    return comparing.compare(comparing.read_grid(grid, None if config is None else Path(config), folder), folder,
-                             parallel, threads, sharing=sharing)
+    with renamed_flags(names):
+        return comparing.compare(comparing.read_grid(grid, None if config is None else Path(config), folder), folder,
+                                 parallel, threads, sharing=sharing)
 
 
 def _names(names: Names | None, key: str) -> list[str] | None:

@@ -49,7 +49,8 @@ def continued_settings(parent: Path, corpus: str | Path, sets: Sequence[str] = (
     defaults = [f"train.seed={earlier.train.seed + 1 if seed is None else seed}"]
     if threads is not None:
         defaults.append(f"train.threads={threads}")
-    settings = run_settings.from_run(parent, [*defaults, *sets])
+    names = {f"--set {text}": flag for text, flag in zip(defaults, ("--seed", "--threads"), strict=False)}
+    settings = run_settings.from_run(parent, [*defaults, *sets], names)
     name = os.fspath(corpus)
     is_path = name not in shipped.names("corpora") and os.path.exists(name)
     train = settings.train.model_copy(update={"parent": str(parent.resolve()), "start": None})

@@ -11,18 +11,21 @@ vectors.py     KeyedVectors that are filled from a file or emptied
 attributes.py  attributes that are checked, or have the strategy's value until the user sets them
 values.py      checks of single values: numbers, integers, paths
 rollback.py    a model is restored if one of its methods raises an error
+theirs.py      the names and modules of gensim that have no counterpart here
 errors.py      errors that are also ValueError, TypeError or FileNotFoundError, as gensim raises them
 """
 
-from typing import NoReturn
+from typing import Any
 
 from embtrain.gensim import models
-from embtrain.gensim.errors import missing_name
 from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
+from embtrain.gensim.theirs import add_modules, get_name
 
 __all__ = ["FastText", "Word2Vec", "models"]
 
+add_modules()
 
-def __getattr__(name: str) -> NoReturn:
-    raise missing_name("gensim", name)
+
+def __getattr__(name: str) -> Any:
+    return get_name("gensim", name)

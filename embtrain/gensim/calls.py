@@ -11,6 +11,7 @@ with the values of that epoch. Changes of other settings are refused.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from timeit import default_timer
@@ -26,7 +27,8 @@ from embtrain.gensim.training import Epoch
 from embtrain.gensim.values import check_number
 
 _log = logging.getLogger("embtrain")
-_SETTINGS = "window", "shrink_windows", "negative", "sg", "epochs"  # gensim's own `train` reads them in each epoch
+# gensim's own `train` reads them in each epoch.
+_SETTINGS = "window", "shrink_windows", "negative", "sg", "hs", "cbow_mean", "epochs"
 
 
 class TrainCall:
@@ -52,7 +54,7 @@ class TrainCall:
             model._check_tables()
             counts = vectors.word_counts(model.wv)
             self.n_counted = int(counts.sum())
-            settings, self.fixed = self._resolve(), self._fixed_values()
+            settings, self.fixed, self.words = self._resolve(), self._fixed_values(), [*model.wv.index_to_key]
             training.train(settings, self.text, model.wv.index_to_key, counts, (model._inputs(), model.syn1neg),
                            model._learned, folder, self._end_epoch)
         model.total_train_time += default_timer() - self.started
@@ -82,10 +84,13 @@ class TrainCall:
             if value != (before := self.fixed[name]):
                 raise ArgumentError(f"{name}: a callback changed {before!r:.60} to {value!r:.60}; callbacks may change "
                                     "alpha, min_alpha and the tables; change other settings before `train`")
+        if [*model.wv.index_to_key] != self.words:
+            raise ArgumentError("wv.index_to_key: a callback changed the words or their order; change them before "
+                                "`train`")
         model._check_tables()
-        if self._checked_rates() != self.rates:
-            train = self._resolve().train
-            epoch.set_rates(train.lr, train.min_lr)
+        if (rates := self._checked_rates()) != self.rates:
+            self.rates = rates
+            epoch.set_rates(max(rates), rates[1])
         epoch.set_tables(model._inputs(), model.syn1neg)
 
     def _call_back(self, event: str) -> None:
@@ -93,10 +98,12 @@ class TrainCall:
             getattr(callback, event)(self.model)
 
     def _checked_rates(self) -> tuple[float, float]:
-        """Return alpha and min_alpha of the model. Raises the errors of check_number."""
+        """Return alpha and min_alpha of the model. ArgumentError if one is below 0 or not finite; see check_number."""
         for name in ("alpha", "min_alpha"):
-            check_number(name, getattr(self.model, name))
-        return self.model.alpha, self.model.min_alpha
+            check_number(name, value := getattr(self.model, name))
+            if not 0 <= value < math.inf:
+                raise ArgumentError(f"{name}={value!r}: should be a finite number of at least 0")
+        return float(self.model.alpha), float(self.model.min_alpha)
 
     def _resolve(self) -> Settings:
         """Return the settings with the current rates of the model."""

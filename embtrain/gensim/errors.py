@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,18 +23,6 @@ class MissingFileError(DataError, FileNotFoundError):
 
 class SentencesError(DataError, TypeError):
     """Sentences that are not lists of words, or that can be read only once."""
-
-
-def missing_name(package: str, name: str) -> Exception:
-    """Return the error of a name that a package lacks: ImportError with the remedy if gensim's package has it.
-
-    package: of embtrain.gensim, without `embtrain.`.
-    """
-    theirs = importlib.import_module(package)
-    if name.startswith("_") or not (hasattr(theirs, name) or importlib.util.find_spec(f"{package}.{name}")):
-        return AttributeError(f"module 'embtrain.{package}' has no attribute {name!r:.60}")
-    return ImportError(f"embtrain.{package}: {name}: embtrain replaces only Word2Vec, FastText and KeyedVectors; write "
-                       f"`from {package} import {name}`")
 
 
 @contextmanager

@@ -182,7 +182,7 @@ class SampledLoss(nn.Module):
         query, source = rows.query, step.source
         if candidates is None and len(query) < source.traits.min_batch_size:
             raise UsageError(f"query: {len(query)} row with a target; {source.name} takes the other targets of the "
-                             "batch as negatives and needs two or more; set drop_last=True in the DataLoader")
+                             "batch as negatives and needs two or more; make the batch larger or leave it out")
         reader = for_source(query, self.training)
         with torch.no_grad(), source_call(query.target.device):
             drawn = source.draw(reader, source.config.k, step.view) if candidates is None \

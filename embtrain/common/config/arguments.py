@@ -40,6 +40,17 @@ def _argument(flag: re.Match[str]) -> str:
                                                           flag["space"] or "")
 
 
+@contextlib.contextmanager
+def renamed_flags(names: Mapping[str, str]) -> Iterator[None]:
+    """Let errors of the block that begin with one of the flags begin with its name instead, as `argument_sets` has."""
+    try:
+        yield
+    except EmbtrainError as error:
+        error.args = tuple(next((name + line[len(flag):] for flag, name in names.items()
+                                 if line.startswith(f"{flag}: ")), line) for line in error.args)
+        raise
+
+
 def argument_sets(keys: Mapping[str, str], values: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
     """KEY=VALUE texts of arguments that are short for `sets`, and their names in errors: `--set KEY=VALUE` -> name.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from embtrain.common.config.arguments import named_arguments
+from embtrain.common.config.arguments import named_arguments, whole_number
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_exists
 from embtrain.common.output_paths import check_output_file
@@ -38,9 +38,14 @@ def align(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str | os.Pa
         raise UsageError(f"--format: {format!r} is not one of {', '.join(vector_files.FORMATS)}")
     if format is not None and out is None:
         raise UsageError(f"--format: {format}: applies only to --out; add --out FILE, or remove --format")
+    if most_frequent is not None:
+        whole_number("--most-frequent", most_frequent, 1)
+    whole_number("--top", top, 0)
     words_file = Path(words) if isinstance(words, str | os.PathLike) else None
     inputs = [a, b, *([] if words_file is None else [words_file])]
     target = None if out is None else check_output_file(Path(out), inputs=inputs)
+    if not (words is None or words_file or isinstance(words, Sequence)):
+        raise UsageError(f"--words: {words!r}: should be a list of words, or a file with one a line")
     chosen = words if words_file is None else _read_words(words_file)
     first, second = (folders.read_any(path, reading) for path in (a, b))
     try:

@@ -4,16 +4,16 @@ word2vec.py  Word2Vec, and gensim's readers of sentences
 fasttext.py  FastText, and models of fastText
 """
 
-from typing import NoReturn
+from typing import Any
 
 from gensim.models import KeyedVectors
 
-from embtrain.gensim.errors import missing_name
 from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
+from embtrain.gensim.theirs import get_name
 
 __all__ = ["FastText", "KeyedVectors", "Word2Vec"]
 
 
-def __getattr__(name: str) -> NoReturn:
-    raise missing_name("gensim.models", name)
+def __getattr__(name: str) -> Any:
+    return get_name("gensim.models", name)

@@ -36,7 +36,7 @@ MEASURES = {
 }
 # By the end of the name of a row that breaks down or supports another.
 ORIGINS = {
-    "scores": "the same by the scores of the model alone, without the log q that turns them into log-probabilities",
+    "scores": "the same, from the scores of the model alone, without the log q that turns them into log-probabilities",
     "optimistic": "the same if the target is ranked before candidates of equal score: the best case",
     "pessimistic": "the same if the target is ranked behind candidates of equal score: the worst case",
     "tail": "queries that give head and relation; the target is the tail",

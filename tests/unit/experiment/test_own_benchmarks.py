@@ -129,7 +129,7 @@ def test_a_change_during_training_is_reported(place: Path, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize(("benchmarks", "expected"), [
-    (["missing.tsv"], "--benchmarks: no benchmark named 'missing.tsv'; embtrain list names all 22; and there is no "
+    (["missing.tsv"], "^benchmarks: no benchmark named 'missing.tsv'; embtrain list names all 22; and there is no "
                       "file of this name"),
     (["./missing.tsv"], "missing.tsv: does not exist; restore it, or give another file"),
     (["folder"], "folder: is a folder; give a file in it"),

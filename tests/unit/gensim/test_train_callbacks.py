@@ -184,6 +184,11 @@ def add_a_word(model: Any, epoch: int) -> None:
     model.build_vocab([["new"]] * 5, update=True)
 
 
+def swap_words(model: Any, epoch: int) -> None:
+    words = model.wv.index_to_key
+    words[3], words[4] = words[4], words[3]
+
+
 def setting(name: str, value: Any) -> Change:
     return lambda model, epoch: setattr(model, name, value)
 
@@ -198,7 +203,11 @@ def setting(name: str, value: Any) -> Change:
     (lambda model, epoch: model.sets.append("train.clip=1"),
      r"sets: a callback changed \[\] to \['train.clip=1'\]; .*"),
     (add_a_word, r"len\(wv\): a callback changed 24 to 25; .*"),
-    (setting("alpha", float("nan")), "alpha=NaN: .*"),
+    (setting("alpha", float("nan")), "alpha=nan: should be a finite number of at least 0"),
+    (setting("min_alpha", -0.1), "min_alpha=-0.1: should be a finite number of at least 0"),
+    (setting("hs", 1), "hs: a callback changed 0 to 1; .*"),
+    (setting("cbow_mean", 0), "cbow_mean: a callback changed 1 to 0; .*"),
+    (swap_words, "wv.index_to_key: a callback changed the words or their order; change them before `train`"),
     (lambda model, epoch: setattr(model.wv, "vectors_lockf", np.zeros(1)), "wv.vectors_lockf: locked vectors are .*"),
     (lambda model, epoch: setattr(model.wv, "vectors", model.wv.vectors[:, :3]), r"wv.vectors: shape \(24, 3\): .*")])
 def test_other_changes_are_one_line(change: Change, message: str) -> None:
@@ -215,6 +224,19 @@ def test_other_changes_are_one_line(change: Change, message: str) -> None:
 def test_a_rate_that_is_not_a_number_is_one_line(value: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"^alpha=.*: should be a number, got a "):
         Word2Vec(texts(), **SMALL, callbacks=[Changes(setting("alpha", value))])
+
+
+def test_a_rate_of_0_keeps_the_tables() -> None:
+    def stop(model: Any, epoch: int) -> None:
+        if epoch == 1:
+            model.alpha = model.min_alpha = 0
+            tables.append((model.wv.vectors.copy(), model.syn1neg.copy()))
+
+    tables = list[tuple[np.ndarray, np.ndarray]]()
+    model = Word2Vec(texts(), **SMALL, callbacks=[Changes(stop, at_end=True)])
+    assert model.train_count == 1 and model.min_alpha_yet_reached == 0
+    for earlier, table in zip(tables[0], (model.wv.vectors, model.syn1neg), strict=True):
+        np.testing.assert_array_equal(table, earlier)
 
 
 def test_a_change_after_the_last_epoch_is_kept() -> None:

@@ -507,7 +507,7 @@ def test_a_share_size_of_none_is_the_default(source: str, share: str | None) -> 
     (lambda p: module()(p.query, p.weight, p.target + V), "is not one of the ids, 0 to 59 (num_classes = 60)"),
     (lambda p: module().log_prob(p.query[:0], p.weight, p.target), "query: has no rows; pass one or more"),
     (lambda p: module(source="in_batch")(p.query[:1], p.weight, p.target[:1]),
-     "needs two or more; set drop_last=True in the DataLoader"),
+     "needs two or more; make the batch larger or leave it out"),
     (lambda p: module()(p.query, p.weight, p.target, p.bias[1:]), "bias: has the shape (59,)"),
     (lambda p: module(similarity="cosine")(p.query, p.weight, p.target, p.bias), "bias: a cosine has no bias"),
     (lambda p: module()(p.query.bfloat16(), p.weight, p.target), "query: has the dtype torch.bfloat16"),
