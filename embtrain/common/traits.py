@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import re
 import sys
 from collections.abc import Hashable
@@ -34,8 +35,10 @@ class TraitRecord:
 
     def __new__(cls, *_: Any, **values: Any) -> Self:
         """Return a record without values. Raises UnknownTrait with the nearest name."""
-        known: Any = [found.name for found in fields(cls)]  # type: ignore[arg-type]
-        if (unknown := next((name for name in values if name not in known), None)) is not None:
+        arguments = [*inspect.signature(cls.__init__).parameters.values()][1:]  # a class of the user may have its own
+        known = [found.name for found in arguments]
+        unknown = next((name for name in values if name not in known), None)
+        if unknown is not None and not any(found.kind is found.VAR_KEYWORD for found in arguments):
             raise UnknownTrait(f"{cls.__name__}: no trait {unknown!r}{did_you_mean(unknown, known)}; there are: "
                                f"{', '.join(known)}")
         return super().__new__(cls)

@@ -673,6 +673,16 @@ def test_a_wrong_value_of_a_trait_is_refused(plug_in: Callable[[str, str], Path]
         _draw()
 
 
+@pytest.mark.parametrize(("head", "body"), [
+    ("class Own(Traits):", "def __init__(self, *, color='red', **more): super().__init__(**more)"),
+    ("@dataclass(frozen=True)\nclass Own(Traits):", "def __init__(self, color): super().__init__(learns=True)"),
+    ("@dataclass(frozen=True, kw_only=True)\nclass Own(Traits):", "color: str = 'red'")])
+def test_traits_of_a_class_of_the_user_have_its_own_arguments(make: Make, head: str, body: str) -> None:
+    make(f"from dataclasses import dataclass\nfrom embtrain.negatives.base import Traits\n{head}\n    {body}\n"
+         + SOURCE.replace('name = "mine"', 'name = "mine"\n    traits = Own(color="blue")'))
+    assert negatives.find("mine").traits.learns == ("learns=True" in body)
+
+
 def test_an_unknown_trait_is_a_wrong_class(plug_in: Callable[[str, str], Path], make: Make) -> None:
     text = SOURCE.replace("NegativeSource\n", "NegativeSource, Traits\n", 1)
     declared = text.replace('name = "mine"', 'name = "mine"\n    traits = Traits(use_counts=True)')
