@@ -39,14 +39,18 @@ class _Sink(io.RawIOBase):
 
 
 class _TrialPickler(ForkingPickler):
-    """Pickles an object as for a file. ForkingPickler itself moves tensors to memory that processes share."""
+    """Pickles an object as for a file, without other sources: each has a trial of its own.
+
+    A source may refer to the network that contains its module and others. ForkingPickler itself moves tensors to memory
+    that processes share.
+    """
 
     def __init__(self) -> None:
         super().__init__(_Sink())
-        self.dispatch_table = copyreg.dispatch_table
+        self.dispatch_table = {**copyreg.dispatch_table, Kept: lambda _: (Kept, (None,))}
 
 
-_on_trial: set[int] = set()  # ids of sources
+_TRIAL = object()  # its id is a key of the dict of a copy that is a trial, without other sources as well
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,23 @@ class Kept:
     saved: Callable[[], bytes] = bytes        # returns the state, when it is needed
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
-        # The first copy is a trial: one that fails leaves unfinished objects in its dict.
-        error = _failure(lambda: copy.deepcopy(self.source, dict(memo)))
+        if id(_TRIAL) in memo:
+            return Kept(None)
+        error = self._copy_failure(memo)
         return Kept(copy.deepcopy(self.source, memo)) if error is None else Kept(None, self._state_after(error))
 
     def __reduce__(self) -> tuple[type[Kept], tuple[Any, ...]]:
-        if id(self.source) in _on_trial:                     # it refers to the network that contains the module
+        if self.source is None:
+            return Kept, (None, self.state)
+        error = _failure(lambda: _TrialPickler().dump(self.source))
+        # Other picklers can save more than that of Python: cloudpickle, of Ray and Dask, a class in a function.
+        if error is None or (not _is_built_by_problem(self.source) and self._copy_failure({}) is None):
             return Kept, (self.source,)
-        _on_trial.add(id(self.source))
-        try:
-            error = _failure(lambda: _TrialPickler().dump(self.source))
-        finally:
-            _on_trial.discard(id(self.source))
-        return Kept, (self.source,) if error is None else (None, self._state_after(error))
+        return Kept, (None, self._state_after(error))
+
+    def _copy_failure(self, memo: dict[int, Any]) -> Exception | None:
+        """The error of a trial, in a dict of its own: a copy that fails leaves unfinished objects in it."""
+        return _failure(lambda: copy.deepcopy(self.source, {**memo, id(_TRIAL): _TRIAL}))
 
     def _state_after(self, error: Exception) -> bytes:
         """The state from which the source is built again. UsageError if it cannot be built."""

@@ -403,6 +403,29 @@ def test_a_source_may_refer_to_the_network_that_contains_it(duplicate: Callable[
     assert len(Referring.n_copies) <= 2                                     # a trial, and the copy
 
 
+class LockedReferring(Referring):
+    """Refers to the network, and contains a lock."""
+
+    name = "locked_referring"
+
+    def __init__(self, config: NegativesConfig, problem: ProblemSpec):
+        super().__init__(config, problem)
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda network: pickle.loads(pickle.dumps(network))])
+def test_sources_that_refer_to_their_network_have_one_trial_each(duplicate: Callable[[Any], Any]) -> None:
+    kinds = [LockedReferring, Referring, LockedReferring, *[Referring] * 5]
+    network = nn.Sequential(*(SampledLoss(limited(kind), num_classes=V) for kind in kinds))
+    for module in network:
+        module.source.network = network                                     # type: ignore[union-attr]
+    Referring.n_copies.clear()
+    other = duplicate(network)
+    assert len(Referring.n_copies) <= 2 * len(kinds)
+    for kind, module in zip(kinds, other, strict=True):
+        assert kind is LockedReferring or module.source.network is other    # type: ignore[union-attr]
+
+
 class Locked(Limited):
     """Has an argument of its own and a lock."""
 
@@ -433,6 +456,26 @@ def test_a_source_that_can_be_neither_copied_nor_built_again_is_refused() -> Non
     assert pickle.loads(pickle.dumps(module)).source.allowed == 7
     with pytest.raises(UsageError, match=r"computed .*: cannot be copied or saved with its module: RuntimeError: Only"):
         copy.deepcopy(module)
+
+
+class OfFunctions(pickle._Pickler):                                         # type: ignore[name-defined,misc]
+    """Pickles a class in a function, as cloudpickle does."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type) and "<locals>" in value.__qualname__:
+            return type, (value.__name__, value.__bases__, {"name": value.name})      # type: ignore[attr-defined]
+        return NotImplemented
+
+
+def test_a_source_that_another_pickler_can_save_is_left_to_it() -> None:
+    class InFunction(Limited):
+        name = "in_function"
+
+    module = SampledLoss(limited(InFunction, allowed=7), num_classes=V)
+    OfFunctions(file := io.BytesIO()).dump(module)
+    assert pickle.loads(file.getvalue()).source.allowed == 7
+    with pytest.raises((AttributeError, pickle.PicklingError), match=r"InFunction"):
+        pickle.dumps(module)
 
 
 def test_a_copy_of_a_source_that_cannot_be_pickled_has_its_attributes(caplog: pytest.LogCaptureFixture, call: Call
