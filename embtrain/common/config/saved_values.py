@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from embtrain.common.config.foreign_classes import is_ours
-from embtrain.common.config.layers import Layer, parse
+from embtrain.common.config.layers import MAX_DEPTH, MAX_VALUES, Layer, parse
 from embtrain.common.config.shown import printable
-from embtrain.common.config.tree import as_text, dump, saved_tree
+from embtrain.common.config.tree import as_text, saved_tree
 from embtrain.common.errors import UsageError
 
 _IDENTITY: Any = object.__eq__       # of a class whose objects are equal only to themselves
@@ -31,9 +31,15 @@ def require_savable(settings: BaseModel, names: Sequence[tuple[str, str]], build
         for field, problem in saved(config)[1].items():
             shown = f"{field} = {_shown(config, field)}: {problem}" if field else problem
             raise UsageError(f"{_line_of(type(config), field)}: {owner}: Config: {shown}")
+    if not own:
+        return
+    text = str(tree := saved_tree(settings))
     try:
-        if own:
-            build(parse(dump(settings).encode(), "config.yaml"))       # e.g. of values that are many only together
+        # Each value was read from YAML, which takes ten times as long as `build`; together they may be too many.
+        if len(text) > 2 * MAX_VALUES or text.count("[") + text.count("{") > MAX_DEPTH:
+            build(parse(as_text(tree).encode(), "config.yaml"))
+        else:
+            build(Layer("config.yaml", tree))
     except UsageError as error:
         raise UsageError(f"the settings cannot be saved: {error}; set fewer or other values") from error
 

@@ -11,7 +11,7 @@ from helpers import tiny_runs
 
 from embtrain import experiment
 from embtrain.common import registry
-from embtrain.common.config import dump, saved_tree
+from embtrain.common.config import dump, saved_tree, saved_values
 from embtrain.common.config.described import describe
 from embtrain.common.errors import UsageError
 from embtrain.experiment.run.settings import from_run, from_tree
@@ -144,13 +144,25 @@ def test_an_error_of_a_setting_names_its_cause(write: Write, value: str, more: s
 
 @pytest.mark.parametrize(("annotation", "value", "more", "problem"), [
     ("list", "[0] * 1900", "", r"config\.yaml:\d+:\d+: more than 2,000 values, or nested more than 40 deep"),
+    ("list", "[[[[]]]] * 640", "", r"config\.yaml:\d+:\d+: more than 2,000 values, or nested more than 40 deep"),
+    ("list", "[" * 39 + "]" * 39, "", r"config\.yaml:\d+:\d+: nested more than 40 deep"),
     ("int", "3", "model_config = {'alias_generator': str.upper, 'populate_by_name': True}",
-     r"config\.yaml:\d+:1: negatives\.source: should be a name, got null")])
+     r"config\.yaml: negatives\.source: should be a name, got null")])
 def test_settings_that_are_refused_only_as_a_whole_are_refused(write: Write, annotation: str, value: str, more: str,
                                                                problem: str) -> None:
     write(annotation, value, more=more)
     with pytest.raises(UsageError, match=rf"^the settings cannot be saved: {problem}; set fewer or other values$"):
         experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+def test_settings_of_a_few_values_are_read_from_yaml_by_field_alone(write: Write, monkeypatch: pytest.MonkeyPatch
+                                                                   ) -> None:
+    write("list", "[64, 32]")
+    lengths = []
+    parse = saved_values.parse
+    monkeypatch.setattr(saved_values, "parse", lambda text, name: lengths.append(len(text)) or parse(text, name))
+    assert experiment.resolve("sgns", sets=["negatives.source=own"])
+    assert lengths and max(lengths) < 100
 
 
 def test_a_text_with_a_line_break_of_unicode_is_read_as_it_was(write: Write, tmp_path: Path) -> None:
