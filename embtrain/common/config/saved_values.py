@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import typing
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -56,8 +58,8 @@ def saved(config: BaseModel) -> tuple[dict[str, Any], dict[str, str]]:
             continue
         is_same = _part(config, field, problems) == _part(again, field, problems)
         if not _is_kept(getattr(config, field), getattr(again, field), is_same):
-            problems[field] = (f"is read from config.yaml as {_shown(again, field)}; set a value that does not change, "
-                               "or change the type of the field" if key in tree else
+            problems[field] = (f"is read from config.yaml as {_shown(again, field)}; {_remedy(config, again, field)}"
+                               if key in tree else
                                "is left out of config.yaml; remove exclude from the field")
             tree.pop(key, None)
     return tree, {field: problems[field] for field in (*keys, "") if field in problems}
@@ -121,6 +123,19 @@ def _shown(config: BaseModel, field: str) -> str:
     with contextlib.suppress(Exception):                   # of a class without a repr, as BaseModel itself
         return printable(" ".join(repr(value).replace(f"{type(config).__module__}.", "").split()))
     return type(value).__name__
+
+
+def _remedy(config: BaseModel, again: BaseModel, field: str) -> str:
+    """What to do for a field that is read as another value: a value that is kept, and a type that keeps this one."""
+    value, read = getattr(config, field), getattr(again, field)
+    items = typing.get_args(type(config).model_fields[field].annotation)
+    if type(value) in (tuple, set, frozenset) and type(read) is list:
+        is_plain = len(items) == 1 and isinstance(items[0], type) and not typing.get_args(items[0])
+        inside = f"[{items[0].__name__}{', ...' * isinstance(value, tuple)}]" if is_plain else ""
+        return f"set {_shown(again, field)}, or annotate {type(value).__name__}{inside}"
+    if isinstance(value, Path):
+        return f"set {_shown(again, field)}, or annotate pathlib.Path" if type(read) is str else "annotate pathlib.Path"
+    return "set a value that does not change, or change the type of the field"
 
 
 def _line_of(kind: type[BaseModel], field: str) -> str:

@@ -18,8 +18,8 @@ from embtrain.experiment.run.settings import from_run, from_tree
 from embtrain.nn import SampledLoss
 
 SOURCE = """
-import datetime, enum, pathlib, types
-from collections.abc import Iterable, Mapping
+import datetime, enum, os, pathlib, types
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 import numpy as np
@@ -108,8 +108,23 @@ def test_a_setting_that_is_read_as_another_value_is_refused(write: Write, annota
                                                             read: str) -> None:
     path = write(annotation, value)
     with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}:{LINE}: negatives\.source: own: Config: extra = "
-                                         rf"{shown}: is read from config\.yaml as {read}; set a value that does not "
-                                         r"change, or change the type of the field$"):
+                                         rf"{shown}: is read from config\.yaml as {read}; (set .*, or )?(change the "
+                                         r"type of the field|annotate \S+)$"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+@pytest.mark.parametrize(("annotation", "value", "remedy"), [
+    ("Sequence[int]", "(64, 32)", r"set \[64, 32\], or annotate tuple\[int, \.\.\.\]"),
+    ("Sequence[str]", "()", r"set \[\], or annotate tuple\[str, \.\.\.\]"),
+    ("Sequence[tuple[int, int]]", "((1, 2),)", r"set \[\(1, 2\)\], or annotate tuple"),
+    ("tuple | list", "(1, 2)", r"set \[1, 2\], or annotate tuple"), ("Any", "{1}", r"set \[1\], or annotate set"),
+    ("os.PathLike", "pathlib.Path('a')", r"annotate pathlib\.Path"),
+    ("str | pathlib.Path", "pathlib.Path('a')", r"set 'a', or annotate pathlib\.Path"),
+    ("Any", "datetime.date(2020, 1, 1)", "set a value that does not change, or change the type of the field")])
+def test_a_setting_that_is_read_as_another_value_has_a_remedy(write: Write, annotation: str, value: str, remedy: str
+                                                              ) -> None:
+    write(annotation, value)
+    with pytest.raises(UsageError, match=f"extra = .*: is read from config.yaml as .*; {remedy}$"):
         experiment.resolve("sgns", sets=["negatives.source=own"])
 
 
