@@ -48,8 +48,10 @@ FRONT_KEYS = frozenset({"library_name", "tags", "model-index"})  # in the head o
 MAX_CARD = 1 << 24  # bytes
 # The head of a card, as the Hub finds it: a line of ---, keys, a line of --- (or no end). Blanks may follow the marks.
 _HEAD = re.compile(rb"(\s*---[ \t]*\n)(.*?)(^---[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
-_COLON = re.compile(b":(?!//)")  # of a key, not of an address. Text without it is Markdown after a line across the page
-_CORRECT_HEAD = "correct the head of the card, or move the card away"
+# The colon of a key, not of an address or a ratio. Text without it is Markdown after a line across the page.
+_COLON = re.compile(rb":(?=\s|\Z)|(?<=[\"']):")
+_IF_NO_HEAD = "move the card away, or, if its first --- is a line across the page, write *** there"
+_CORRECT_HEAD = f"correct the head of the card, {_IF_NO_HEAD}"
 _LINE_END = re.compile("(?<=[\n\x85\u2028\u2029])")  # as the YAML parser counts lines
 
 
@@ -121,7 +123,7 @@ def _head(card: Path) -> tuple[str, Any]:
         first = keys.lstrip().partition(b"\n")[0]
         if first.startswith(b"#") or not _COLON.search(first):
             return none                                      # Markdown after a line across the page
-        raise DataError(f"{card}: its head has no end; write --- in the line after its keys, or move the card away")
+        raise DataError(f"{card}: its head has no end; write --- in the line after its keys, {_IF_NO_HEAD}")
     try:
         text = (b"\n" * mark.count(b"\n") + keys).decode()
         root = _nodes(text, str(card))

@@ -365,7 +365,9 @@ def test_values_of_other_keys_keep_their_forms(tmp_path: Path, head: str, kept: 
 
 
 @pytest.mark.parametrize("text", ["---\n\n# My vectors\n\nText: here\n", "---\n\nSome intro\n\n---\n", "---\n---\n",
-                                  "---\n# heading\n\ntext\n---\nmore", "---\n**a**\n---\n", "---\n[link](http://a)\n\ntext"])
+                                  "---\n# heading\n\ntext\n---\nmore", "---\n**a**\n---\n", "---\n[link](http://a)\n\ntext",
+                                  "---\nThe ratio is 3:1\n", "---\n*a:b* c\n---\n",
+                                  "***\n*Last run: today*\n\nText\n"])
 def test_a_card_that_begins_with_a_line_across_the_page_has_no_head(tmp_path: Path, text: str) -> None:
     (tmp_path / "README.md").write_text(text)
     assert folders._publisher_lines(tmp_path / "README.md", "tags: [a]\n") == ""
@@ -375,6 +377,9 @@ def test_a_card_that_begins_with_a_line_across_the_page_has_no_head(tmp_path: Pa
     (b"---\nlicense: mit\n", r": its head has no end; write --- in the line after its keys"),
     (b"\n---\nlicense: mit: 1\n---\n", r":3:13: mapping values are not allowed here; correct the head"),
     (b"---\nlicense: mit\nauthor: Andr\xe9\n---\n", r":3: is not UTF-8; save the file as UTF-8; correct the head"),
+    (b"---\n*Last run: today*\n\nText\n", r": its head has no end; write --- in the line after its keys"),
+    (b"---\n\nTrained on: a\n\nText\n\n---\n", r":7:1: could not find expected ':'; correct the head"),
+    (b"---\n{\"license\":\"mit\"\n---\n", r":3:1: expected .*; correct the head"),
     (b"---\na b: c\n", r": its head has no end; write --- in the line after its keys"),
     (b"---\n@x: y\nlicense: mit\n---\n", r":2:1: found character '@' that cannot start any token; correct the head"),
     (b"---\n%YAML 1.1\nlicense: mit\n---\n", r":3:1: expected '<document start>', .*; correct the head"),
@@ -388,7 +393,8 @@ def test_a_damaged_head_of_a_card_changes_nothing(tmp_path: Path, card: bytes, p
     WRITERS["huggingface"](tmp_path, table("a"))
     (tmp_path / "README.md").write_bytes(card)
     before = contents(tmp_path)
-    with pytest.raises(DataError, match=f"^{tmp_path}/README.md{problem}.*, or move the card away$"):
+    with pytest.raises(DataError, match=f"^{tmp_path}/README.md{problem}.*, move the card away, or, if its "
+                                        r"first --- is a line across the page, write \*\*\* there$"):
         WRITERS["huggingface"](tmp_path, table("z"))
     assert contents(tmp_path) == before
 
@@ -397,7 +403,7 @@ def test_a_damaged_head_of_a_card_changes_nothing(tmp_path: Path, card: bytes, p
 def test_keys_that_cannot_follow_others_are_refused(tmp_path: Path, head: str) -> None:
     (card := tmp_path / "README.md").write_text(f"---\n{head}---\n")
     with pytest.raises(DataError, match=f"^{card}: its keys cannot follow those of an export; correct the head of the "
-                                        "card, or move the card away$"):
+                                        "card, move the card away, or, .*$"):
         folders._publisher_lines(card, "tags: [a]\n")
 
 
