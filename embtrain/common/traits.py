@@ -21,7 +21,9 @@ from typing import Any, Self, get_type_hints
 import numpy as np
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
 
+from embtrain.common.config import Section
 from embtrain.common.config.shown import dotted, printable
+from embtrain.common.config.tree import OF_FOLDER
 from embtrain.common.errors import UnknownTrait, UsageError, did_you_mean
 
 
@@ -112,9 +114,9 @@ def require_defaults(component: type[Any], base: type[Any]) -> type[Any]:
     if required := [name for name, info in config.model_fields.items() if info.is_required()]:
         raise UsageError(f"{where}.{required[0]}: has no default; give it one")
     try:
-        config()
+        default_settings(config)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
+        problem = next(found for found in error.errors(include_url=False) if found["type"] not in OF_FOLDER)
         words = re.sub("^Value error, ", "", problem["msg"]).replace("Input should", "should")
         raise UsageError(f"{where}.{dotted(problem['loc'])}: {printable(repr(problem['input']))}: {words}; set another "
                          "default" if problem["loc"] else f"{where}: {words}; change the defaults") from error
@@ -132,6 +134,19 @@ def require_defaults(component: type[Any], base: type[Any]) -> type[Any]:
                                  "object; use another default, for example a dict") from error
         raise
     return component
+
+
+def default_settings(config: type[Section]) -> Section:
+    """The defaults of a class of settings. A default may be a path that exists only in one folder.
+
+    That path is checked where it is used: with the layers of a configuration, which may replace it.
+    """
+    try:
+        return config()
+    except ValidationError as error:
+        if all(found["type"] in OF_FOLDER for found in error.errors()):
+            return config.model_construct()
+        raise
 
 
 def _can_be_copied(default: object) -> bool:

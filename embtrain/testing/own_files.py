@@ -13,7 +13,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.registry import import_file
 from embtrain.common.shipped import require_source
 from embtrain.common.terminal import plain
-from embtrain.common.traits import require_defaults
+from embtrain.common.traits import default_settings, require_defaults
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing.case import SourceCase
@@ -67,6 +67,6 @@ def _strategy_case(path: Path) -> SourceCase:
     if not isinstance(settings, dict) or not isinstance(name := settings["source"], str):
         raise UsageError(f"{layer.name}: negatives.source: is not a name; give that of a source")
     source = negatives.find(name)
-    keys = create_model("Keys", __base__=Section, negatives=(source.Config, source.Config()))
+    keys = create_model("Keys", __base__=Section, negatives=(source.Config, default_settings(source.Config)))
     config: Any = build(keys, [Layer(layer.name, {"negatives": settings}, layer.marks)])  # refuses unknown keys
     return SourceCase(source, settings | {"k": min(config.negatives.k, MAX_K)}, deterministic=True)

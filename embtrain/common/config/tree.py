@@ -35,6 +35,8 @@ from embtrain.common.errors import UsageError, did_you_mean
 
 #: Limits of the absolute value of a nonzero setting: float32 can represent their squares.
 SMALLEST, LARGEST = 1e-18, 1e18
+#: Errors of paths that depend on the current folder.
+OF_FOLDER = ("path_not_file", "path_not_directory", "path_exists")
 
 
 class FilePath(str):
@@ -113,6 +115,8 @@ def build(model_class: type[M], layers: Sequence[Layer], section: str = "", merg
         renamed: dict[int, list[tuple[Place, str]]] = {}  # by layer: place, and "old key: renamed to new key"
         for problem in error.errors(include_url=False):
             path = problem["loc"] if problem["type"] == "missing" else _known_part(problem["loc"], tree)
+            if problem["type"] in OF_FOLDER and len(path) == 1:
+                path = problem["loc"][:2]                    # a default, which the tree does not contain
             place = next((places[path[:n]] for n in range(len(path), 0, -1) if path[:n] in places),
                          Place(-1, layers[0].name if layers else "configuration", 0, 0))
             key = ".".join(filter(None, (section, dotted(path))))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from embtrain.common.candidate_lists import CandidateLists, FixedLists
+from embtrain.common.traits import default_settings
 from embtrain.common.types import ProblemSpec
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
@@ -112,7 +113,7 @@ def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
 def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
     if part.traits.geometry and geometries(model).isdisjoint(part.traits.geometry):
         return "needs another geometry of the scores"
-    if part.traits.needs_frozen_table and not hasattr(model.Config(), "output_table"):
+    if part.traits.needs_frozen_table and not hasattr(default_settings(model.Config), "output_table"):
         return "needs a frozen table of targets: model.output_table.frozen"
     return ""
 

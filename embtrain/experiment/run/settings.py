@@ -25,10 +25,10 @@ from embtrain.common.config.saved_values import require_savable
 from embtrain.common.config.shown import printable
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_exists
+from embtrain.common.traits import default_settings
 from embtrain.experiment.run.schema import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.losses import base as losses
-from embtrain.losses.base import LossConfig
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.negatives.sampling.pool import check_nested
@@ -166,7 +166,7 @@ def settings_class(model: str, source: str, loss: str) -> type[Settings]:
 
 @lru_cache(maxsize=256)  # a comparison resolves the settings of each cell, and pydantic takes milliseconds for a class
 def _class_of(*sections: tuple[str, type[Section]]) -> type[Settings]:
-    fields: Any = {name: (section, section()) for name, section in sections}
+    fields: Any = {name: (section, default_settings(section)) for name, section in sections}
     return create_model("Settings", __base__=Settings, **fields)
 
 
@@ -280,7 +280,7 @@ def _drop_own_loss(strategy: Layer, loss: str | None) -> Layer:
     own_loss = strategy.tree.get("loss")
     if loss is None or not isinstance(own_loss, dict) or own_loss.get("name") == loss:
         return strategy
-    general = {key: value for key, value in own_loss.items() if key in LossConfig.model_fields and key != "name"}
+    general = {key: value for key, value in own_loss.items() if key in losses.LossConfig.model_fields and key != "name"}
     return Layer(strategy.name, strategy.tree | {"loss": general}, strategy.marks)
 
 

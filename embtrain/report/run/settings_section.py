@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from embtrain.common import shipped
 from embtrain.common.config import Layer, merge, read_yaml, saved_tree
 from embtrain.common.errors import EmbtrainError, UsageError
+from embtrain.common.traits import default_settings
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -62,7 +63,7 @@ def _component_defaults(config: object) -> Layer:
         name = get(config, section, key)
         with contextlib.suppress(UsageError):                # of a package that is not installed
             if isinstance(name, str):
-                tree[section] = _as_saved(find(name).Config())
+                tree[section] = _as_saved(default_settings(find(name).Config))
     return Layer("components", tree)
 
 

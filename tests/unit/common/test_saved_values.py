@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 import numpy as np
-from pydantic import AfterValidator, BaseModel, Field, Json, PlainSerializer, PlainValidator, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, FilePath, Json, PlainSerializer, PlainValidator, SecretStr
 from pydantic import computed_field, field_serializer, model_serializer, model_validator
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.static.uniform import Uniform
@@ -263,6 +263,19 @@ def test_a_default_that_is_not_valid_is_refused(write: Write, annotation: str, v
     with pytest.raises(UsageError, match=rf"{re.escape(str(path))}: OwnConfig\.extra(\.a)?: {problem}; set another "
                                          "default$"):
         experiment.resolve("sgns", sets=["negatives.source=own", "negatives.extra=3"])
+
+
+def test_a_default_that_is_a_file_of_another_folder_is_replaced(write: Write, tmp_path: Path) -> None:
+    """A check of the default alone would refuse the run in every other folder."""
+    write("FilePath", "'own.txt'")
+    tiny_runs.write(tmp_path)
+    (table := tmp_path / "table.txt").touch()
+    settings = experiment.resolve("sgns", corpus=str(tmp_path / "text"), sets=[
+        *tiny_runs.TRAIN, *tiny_runs.OF_TEXT, "train.epochs=1", "negatives.source=own", f"negatives.extra={table}"])
+    run = experiment.fit(settings, tmp_path / "run")
+    assert "negatives.extra" in (run.folder / "report.html").read_text()
+    with pytest.raises(UsageError, match=r"negatives\.extra: Path does not point to a file, got 'own\.txt'$"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
 
 
 @pytest.mark.parametrize(("annotation", "value", "more", "expected"), [
