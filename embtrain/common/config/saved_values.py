@@ -106,8 +106,11 @@ def _is_kept(value: Any, again: Any, is_same: bool) -> bool:
         return _is_kept([*value, *value.values()], [*again, *again.values()], is_same)
     if isinstance(value, list | tuple):
         return len(value) == len(again) and all(_is_kept(*pair, is_same) for pair in zip(value, again, strict=True))
-    if names := getattr(type(value), "model_fields", None) or getattr(type(value), "__dataclass_fields__", None):
-        return all(_is_kept(getattr(value, name), getattr(again, name), is_same) for name in names)
+    if isinstance(value, BaseModel) or hasattr(type(value), "__dataclass_fields__"):
+        names = getattr(type(value), "model_fields", None) or getattr(type(value), "__dataclass_fields__", {})
+        more, more_again = (getattr(x, "__pydantic_extra__", None) or {} for x in (value, again))  # without a field
+        return _is_kept(more, more_again, is_same) and all(
+            _is_kept(getattr(value, name), getattr(again, name), is_same) for name in names)
     with contextlib.suppress(Exception):                   # of a comparison, which may be the user's
         if type(value).__eq__ is not _IDENTITY and (value == value) is True:     # false for NaN
             return bool(value == again)

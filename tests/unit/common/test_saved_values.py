@@ -32,6 +32,9 @@ class Color(enum.Enum):
 class Section(BaseModel):
     z: int = 3
     day: Any = None
+class Loose(BaseModel):
+    z: int = 3
+    model_config = {{"extra": "allow"}}
 @dataclass
 class Numbers:
     x: Any = 0.0
@@ -101,6 +104,7 @@ def test_a_setting_that_cannot_be_saved_is_refused(write: Write, annotation: str
     ("Any", "pathlib.Path('a')", r"PosixPath\('a'\)", "'a'"), ("dict", "{1: 0.5}", "{1: 0.5}", "{'1': 0.5}"),
     ("Mapping", "{None: 1}", "{None: 1}", "{'None': 1}"), ("dict", "{'a': float('inf')}", "{'a': inf}", "{'a': None}"),
     ("BaseModel", "Section()", r"Section\(.*\)", "BaseModel"), ("Section", "Section(day=(1,))", ".*", r".*\[1\].*"),
+    ("Loose", "Loose(b=(1, 2))", ".*", r"Loose\(z=3, b=\[1, 2\]\)"),
     ("Numbers", "Numbers(float('nan'))", r"Numbers\(x=nan\)", r"Numbers\(x=None\)"),
     ("Numbers", "Numbers((1,))", r"Numbers\(x=\(1,\)\)", r"Numbers\(x=\[1\]\)"),
     ("Iterable[int]", "(1, 2)", ".*", ".*"), ("Twice", "np.ones(2)", r"array\(\[2., 2.\]\)", r"array\(\[4., 4.\]\)")])
@@ -266,7 +270,7 @@ def test_a_default_that_is_not_valid_is_refused(write: Write, annotation: str, v
 
 
 def test_a_default_that_is_a_file_of_another_folder_is_replaced(write: Write, tmp_path: Path) -> None:
-    """A check of the default alone would refuse the run in every other folder."""
+    """The run would be refused in every other folder if its default were checked."""
     write("FilePath", "'own.txt'")
     tiny_runs.write(tmp_path)
     (table := tmp_path / "table.txt").touch()
@@ -295,7 +299,8 @@ def test_a_default_is_the_value_that_is_read(write: Write, annotation: str, valu
     ("tuple[int, ...]", "(1, 2)"), ("pathlib.Path", "pathlib.Path('a')"), ("set[int]", "{1, 2}"),
     ("Literal['a']", "'a'"), ("Section", "Section()"), ("Color", "Color.RED"), ("dict[int, float]", "{1: 0.5}"),
     ("datetime.date", "datetime.date(2020, 1, 1)"), ("complex", "1j"), ("float", "np.float64(0.5)"), ("bool", "True"),
-    ("Numbers", "Numbers([1, 'a'])"), ("Array", "np.ones(3)"), ("Json", "'{}'"), ("Odd", "3"), ("Any", "{'a': [1.5]}")])
+    ("Numbers", "Numbers([1, 'a'])"), ("Array", "np.ones(3)"), ("Json", "'{}'"), ("Odd", "3"), ("Any", "{'a': [1.5]}"),
+    ("Loose", "Loose(b=[1])")])
 def test_a_setting_that_can_be_saved_is_not_refused(write: Write, annotation: str, value: str) -> None:
     write(annotation, value)
     assert experiment.resolve("sgns", sets=["negatives.source=own"])
