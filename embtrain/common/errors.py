@@ -69,6 +69,12 @@ def class_error(error: BaseException) -> type[DataError]:
     return WrongClass if isinstance(error, UsageError | UnknownTrait) else DataError
 
 
+def described_error(error: BaseException) -> str:
+    """The text of an error in a file of the user, after its class if the text does not state the problem by itself."""
+    kind = "" if isinstance(error, EmbtrainError | UnknownTrait) else f"{type(error).__name__}: "
+    return f"{kind}{getattr(error, 'msg', None) or error}"
+
+
 class UnknownNames(DataError):
     """A file to be scored whose words or names are all unknown. rows: scores of the other files."""
 

@@ -24,7 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, class_error, did_you_mean, place
+from embtrain.common import errors
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError, did_you_mean, place
 
 EXTENDED = ("embtrain.models", "embtrain.negatives", "embtrain.losses")  # groups of entry points
 PLUGINS = "EMBTRAIN_PLUGINS"  # environment variable: Python files of the user, separated as in PATH
@@ -125,12 +126,10 @@ def import_file(path: Path, name: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         if isinstance(error, PermissionError) and error.filename == str(path.absolute()):
             raise ResourceError(f"{path}: no permission to read it") from error
-        kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
         where = place(error, name)
         sys.modules.pop(name, None)
-        raise class_error(error)(
-            f"{path if where == name else where}: {kind}{getattr(error, 'msg', None) or error}; correct it there"
-        ) from error
+        where = str(path) if where == name else where
+        raise errors.class_error(error)(f"{where}: {errors.described_error(error)}; correct it there") from error
     finally:
         sys.path.remove(folder)                      # to the end: other imports must not find its modules first
         if folder not in sys.path:
@@ -220,8 +219,7 @@ def _load_class(entry: importlib.metadata.EntryPoint, base: type) -> type[Any] |
     try:
         value = entry.load()
     except Exception as error:  # noqa: BLE001  a module may raise anything while it is imported
-        kind = "" if isinstance(error, EmbtrainError) else f"{type(error).__name__}: "
-        problem = f"{place(error, entry.module)}: {kind}{getattr(error, 'msg', None) or error}"
+        problem = f"{place(error, entry.module)}: {errors.described_error(error)}"
     else:
         if not (problem := _refusal(entry, value, base)):
             return cast(type[Any], value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
 
-from embtrain.common.errors import DataError, EmbtrainError, place
+from embtrain.common.errors import EmbtrainError, class_error, described_error, place
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing import density_rules, draw_rules, state_rules
 from embtrain.testing.case import ContractError, SourceCase
@@ -84,14 +84,14 @@ def check_rules(case: SourceCase, skipped: Container[str] = ()) -> Iterator[Rule
 
 
 def _built(case: SourceCase) -> NegativeSource:
-    """The source of a case; DataError with file and line if its constructor raises another error."""
+    """The source of a case; DataError or WrongClass with file and line if its constructor raises another error."""
     try:
         return case.build()
     except EmbtrainError:
         raise
     except (Exception, SystemExit) as error:
-        raise DataError(f"{place(error, case.source.__module__)}: {type(error).__name__}: {error}; correct it there"
-                        ) from error
+        where = place(error, case.source.__module__)
+        raise class_error(error)(f"{where}: {described_error(error)}; correct it there") from error
 
 
 def _check(case: SourceCase, rule: Callable[[SourceCase], None]) -> None:
@@ -101,4 +101,4 @@ def _check(case: SourceCase, rule: Callable[[SourceCase], None]) -> None:
     except ContractError:
         raise
     except (Exception, SystemExit) as error:                   # an exit would end the command as if all rules held
-        raise ContractError(case.source.name, rule.__name__, f"{type(error).__name__}: {error}") from error
+        raise ContractError(case.source.name, rule.__name__, described_error(error)) from error

@@ -20,7 +20,7 @@ from typing import Any, cast
 import torch
 
 from embtrain.common.config.plugin_modules import PluginImporter
-from embtrain.common.errors import EmbtrainError, UsageError, WrongClass, place
+from embtrain.common.errors import EmbtrainError, UsageError, WrongClass, described_error, place
 
 Hook = Callable[..., Any]
 Wrap = Callable[[Hook], Hook]
@@ -246,8 +246,8 @@ def named(function: Hook, owner: Callable[[Any], str], keeps_errors: bool = Fals
             if is_kept or "can't allocate memory" in str(error):
                 raise
             where = (place(error, module) if module else "") or line_of(function)
-            raise UsageError(f"{where}: {owner(self)}: {function.__name__}: {type(error).__name__}: {error}; correct "
-                             "it there") from error
+            raise UsageError(f"{where}: {owner(self)}: {function.__name__}: {described_error(error)}; correct it "
+                             "there") from error
     return call
 
 

@@ -688,7 +688,7 @@ def test_an_unknown_trait_is_a_wrong_class(plug_in: Callable[[str, str], Path], 
     declared = text.replace('name = "mine"', 'name = "mine"\n    traits = Traits(use_counts=True)')
     built = text.replace('name = "mine"', 'name = "mine"\n\n    def __init__(self, config, problem):\n        super().'
                                           '__init__(config, problem)\n        self.traits = Traits(use_counts=True)')
-    problem = r"UnknownTrait: Traits: no trait 'use_counts' \(did you mean 'uses_counts'\?\); there are: .*correct it"
+    problem = r"Traits: no trait 'use_counts' \(did you mean 'uses_counts'\?\); there are: .*correct it"
     path = make(declared)
     with pytest.raises(UsageError, match=rf"'mine' cannot be loaded: {path}:11: {problem}"):
         negatives.find("mine")
@@ -698,6 +698,9 @@ def test_an_unknown_trait_is_a_wrong_class(plug_in: Callable[[str, str], Path], 
         negatives.find("unigram")
     assert wrong.value.code == UsageError.code
     path.write_text(built)
+    with pytest.raises(WrongClass, match=rf"^{path}:14: {problem} there$") as wrong:
+        list(own_files.check_file(path))
+    assert wrong.value.code == UsageError.code
     path = plug_in("own2.py", built)
     with pytest.raises(UsageError, match=rf"^{path}:14: negatives\.source: mine: __init__: {problem} there$"):
         _draw()
