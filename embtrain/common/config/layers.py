@@ -179,7 +179,9 @@ def compose(text: str, name: str, place: bool = True, loader: Any = _Loader) -> 
         if error.context and problem.startswith("but "):
             problem = f"{printable(error.context)}, {problem}"
         if "'\\t'" in problem:
-            problem = "contains a tab in the indentation; indent with spaces"
+            before = text[:mark.index].rpartition("\n")[2].rstrip() if mark else ""
+            problem = f"contains a tab after {before[-1]!r}; write a space there" if before else \
+                "contains a tab in the indentation; indent with spaces"
         raise UsageError(f"{location}: {problem}") from error
     except yaml.reader.ReaderError as error:
         # `position` counts characters, because the text was decoded above.
