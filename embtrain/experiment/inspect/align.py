@@ -40,7 +40,7 @@ def align(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str | os.Pa
         raise UsageError(f"--format: {format}: applies only to --out; add --out FILE, or remove --format")
     if most_frequent is not None:
         whole_number("--most-frequent", most_frequent, 1)
-    whole_number("--top", top, 0)
+    whole_number("top", top, 0)
     words_file = Path(words) if isinstance(words, str | os.PathLike) else None
     inputs = [a, b, *([] if words_file is None else [words_file])]
     target = None if out is None else check_output_file(Path(out), inputs=inputs)
