@@ -18,6 +18,7 @@ import numpy as np
 from embtrain import experiment
 from embtrain.common import machine, shipped
 from embtrain.common.config import Layer, Place, as_sets, from_set, read_yaml
+from embtrain.common.config.arguments import argument_sets
 from embtrain.common.config.shown import printable
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import TextConfig
@@ -145,22 +146,13 @@ def resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets:
 
 def _resolve(negatives: str | Layer, sg: int, arguments: Mapping[str, Any], sets: Sequence[str], seed: int, threads: int
              ) -> Settings:
-    flag_names = {"--negatives": "negatives"}
-    lines = []
     for name, value in arguments.items():
         if not isinstance(value, str):
             check_number(name, value)
-        try:
-            (line,) = as_sets({(KEYS | SUBWORD_KEYS | CALL_KEYS)[name]: value})
-        except UsageError as error:
-            raise UsageError(f"{name}: {error.args[0]}") from error
-        lines.append(line)
-        flag_names[f"--set {printable(line)}"] = f"{name}={printable(line.partition('=')[2])}"
-    for line in sets:
-        lines.append(line)
-        flag_names[f"--set {printable(line)}"] = f"sets: {printable(line)}"
-    settings = experiment.resolve(negatives, "skipgram" if sg else "cbow", "sentences",
-                                  sets=[*as_sets(_FIXED), *lines], seed=seed, threads=threads, flag_names=flag_names)
+    own, names = argument_sets(KEYS | SUBWORD_KEYS | CALL_KEYS, arguments)
+    names |= {"--negatives": "negatives"} | {f"--set {printable(text)}": f"sets: {printable(text)}" for text in sets}
+    settings = experiment.resolve(negatives, "skipgram" if sg else "cbow", "sentences", seed=seed, threads=threads,
+                                  sets=[*as_sets(_FIXED), *own, *sets], flag_names=names)
     subword = getattr(settings.model, "subword", None)
     expected = {key.rpartition(".")[2]: arguments[name] for name, key in SUBWORD_KEYS.items() if name in arguments}
     if (subword.model_dump() if subword else {}) != (expected | {"pooling": "mean"} if expected else {}):
