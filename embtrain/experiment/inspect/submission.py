@@ -27,6 +27,9 @@ from embtrain.report.run.score_section import SUPPORTING
 
 PROGRAMS = ("embtrain", "embtrain.exe", "__main__.py")
 DIRTY = "-dirty"
+# Keys of the data and of `evaluate` that change no held-out score: those of intervals, benchmarks and what is reported.
+FREE = frozenset({"text.workers"} | {f"evaluate.{key}" for key in (
+    "benchmarks", "centred", "during_training", "interval", "log_z", "neighbours", "oov", "resamples", "vectors")})
 PLACES = {"strategy": ("configs", "strategies"), "model": ("configs", "models"), "corpus": ("corpora",)}
 
 
@@ -37,6 +40,7 @@ class Submission:
     task: str
     corpus: str
     corpus_sha256: str
+    protocol: dict[str, Any]   # settings of the data and of held-out scores; only runs that share them are ranked
     model: str
     strategy: str
     seed: int
@@ -90,12 +94,20 @@ def describe(folder: str | os.PathLike[str], parse: Parse) -> Submission:
                   f"{text(identity.get('core'), 'core')}, threads {identity.get('threads')}"
         return decode(Submission, {
             "task": identity.get("task"), "corpus": settings.corpus, "corpus_sha256": corpus.get("sha256"),
-            "model": settings.model.name, "strategy": settings.strategy, "seed": settings.train.seed, "metric": metric,
-            "scores": scores, "cpu_seconds": record.metrics.reached.get("cpu_seconds") if record.metrics else None,
+            "protocol": _protocol(settings), "model": settings.model.name, "strategy": settings.strategy,
+            "seed": settings.train.seed, "metric": metric, "scores": scores,
+            "cpu_seconds": record.metrics.reached.get("cpu_seconds") if record.metrics else None,
             "version": identity.get("embtrain"), "code": identity.get("code"),
             "commit": commit, "machine": machine, "date": str(identity.get("begun", ""))[:10], "command": command})
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
+
+
+def _protocol(settings: Settings) -> dict[str, Any]:
+    """Return the settings that decide which examples are held out, and how they are scored."""
+    task = tasks.find(settings)
+    return {key: value for key, value in flatten_values(settings).items()
+            if key.partition(".")[0] in (task.section, "evaluate") and key not in task.strategy_keys | FREE}
 
 
 def _command(folder: Path, settings: Settings, argv: Any, parse: Parse) -> str:

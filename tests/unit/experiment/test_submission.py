@@ -155,9 +155,10 @@ def test_a_run_that_cannot_be_repeated_is_refused(submit: Submit, arguments: tup
     assert not Path("lines.jsonl").exists()
 
 
-def row(strategy: str, seed: int, value: float, metric: str = "test/mrr", code: str = "c") -> submission.Submission:
-    return submission.Submission("t", "c", "s", "m", strategy, seed, metric, {metric: value}, 2.0, "0.1.0", code, None,
-                                 "A", "2026-01-02", f"embtrain fit --strategy {strategy} --seed {seed}")
+def row(strategy: str, seed: int, value: float, metric: str = "test/mrr", code: str = "c",
+        **protocol: object) -> submission.Submission:
+    return submission.Submission("t", "c", "s", protocol, "m", strategy, seed, metric, {metric: value}, 2.0, "0.1.0",
+                                 code, None, "A", "2026-01-02", f"embtrain fit --strategy {strategy} --seed {seed}")
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -180,6 +181,24 @@ def test_strategies_are_ranked_with_mean_and_spread(metric: str, first: str) -> 
     assert lines[0].startswith(f"| `{first}` |") and len(lines) == 2
     assert any("| 0.40 ± 0.14 | 1, 2 |" in line and "| `embtrain fit --strategy b` |" in line for line in lines)
     assert board.leaderboard([row("b", 1, .3), row("b", 2, .5, code="d")]).count("| `b` |") == 2  # of other code
+
+
+def test_only_runs_with_equal_held_out_examples_are_ranked() -> None:
+    """Runs with other splits of one corpus had one table, where the easier split was best."""
+    protocols = [{"percent": 0, "split": "edge"}, {"percent": 50, "split": "edge"}]
+    text = board.leaderboard([row("a", 1, .3, **protocols[0]), row("b", 1, .9, **protocols[1]),
+                              row("c", 1, .4, **protocols[0])])
+    assert text.count("## t: c") == 1 and "`percent=0`: best first" in text and "`percent=50`: best first" in text
+    assert "split" not in text
+    assert text.index("`c`") < text.index("`a`") < text.index("`percent=50`") < text.index("`b`")
+
+
+def test_the_protocol_is_that_of_the_data_and_of_held_out_scores(submit: Submit) -> None:
+    assert submit()[0] == 0
+    protocol = submission.read(Path("lines.jsonl"))[0].protocol
+    assert protocol["pairs.protocol"] == "clean" and protocol["pairs.percent"] == 0
+    assert {key.partition(".")[0] for key in protocol} <= {"pairs", "evaluate"}
+    assert not {"evaluate.resamples", "text.workers", "evaluate.benchmarks", "train.epochs", "model.dim"} & {*protocol}
 
 
 def test_every_line_of_the_leaderboard_is_valid_and_in_the_file_of_its_task() -> None:
