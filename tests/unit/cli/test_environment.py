@@ -124,11 +124,10 @@ def test_without_a_home_the_cache_is_in_the_temporary_folder(
     assert stranger.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("module", ["charts.svg", "charts.strategies", "comparison.figures"])
-def test_charts_are_silent_about_a_home_that_cannot_be_written(tmp_path: Path, module: str) -> None:
+def test_charts_are_silent_about_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     place = str(tmp_path / "file" / "x")
-    done = shell(f'"{sys.executable}" -c "import embtrain.report.{module}"', MPLCONFIGDIR=place)
+    done = shell(f'"{sys.executable}" -c "import embtrain.report.charts.svg"', MPLCONFIGDIR=place)
     assert (done.returncode, done.stderr) == (0, "")
 
 
