@@ -105,6 +105,13 @@ def _no_charts_of_runs(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("empty_charts_of_module")
 
 
+@pytest.fixture(autouse=True)
+def _no_charts_of_a_run(request: pytest.FixtureRequest) -> None:
+    """The same for a test that trains runs in a module of quick ones."""
+    if request.node.get_closest_marker("long") is not None:
+        request.getfixturevalue("empty_charts")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collect tests without garbage collection, which later leaves out the modules and tests that stay to the end."""

@@ -269,6 +269,7 @@ def test_a_default_that_is_not_valid_is_refused(write: Write, annotation: str, v
         experiment.resolve("sgns", sets=["negatives.source=own", "negatives.extra=3"])
 
 
+@pytest.mark.long
 def test_a_default_that_is_a_file_of_another_folder_is_replaced(write: Write, tmp_path: Path) -> None:
     """The run would be refused in every other folder if its default were checked."""
     write("FilePath", "'own.txt'")
@@ -306,6 +307,7 @@ def test_a_setting_that_can_be_saved_is_not_refused(write: Write, annotation: st
     assert experiment.resolve("sgns", sets=["negatives.source=own"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("annotation", "value", "more"), [
     ("tuple[Color, datetime.date, pathlib.Path]", "(Color.RED, datetime.date(2020, 1, 1), pathlib.Path('a'))", ""),
     ("Json", "'{}'", "@computed_field\n    @property\n    def twice(self) -> int: return 2 * self.k"),
@@ -323,6 +325,7 @@ def test_a_run_with_settings_of_many_types_is_reported_and_resumed(write: Write,
     experiment.resume(run.folder)
 
 
+@pytest.mark.long
 def test_a_default_that_cannot_be_saved_is_replaced(write: Write, tmp_path: Path) -> None:
     write("Any", "len")
     tiny_runs.write(tmp_path)

@@ -433,7 +433,7 @@ def test_damaged_source_reports_file_and_line(tmp_path: Path, file: str, change:
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_source_of_the_recipe_has_the_stated_content() -> None:
     recipe = load_recipe("corpora", "open-english-wordnet")
     place = os.environ.get("EMBTRAIN_DATA_MIRROR", "")

@@ -132,7 +132,7 @@ def count_rows(recipe: EvalRecipe, path: Path) -> tuple[int, int, bool]:
 
 PARALLEL = [name for name in shipped.names("corpora") if load_recipe("corpora", name).reader in ("parallel", "grammar")
             and not any(file.sha256 == UNVERIFIED for file in load_recipe("corpora", name).files)]
-LARGE = ("multi30k-fr-en", "tatoeba-de-en", "tatoeba-fr-en")  # tests/slow/recipes reads these
+LARGE = ("multi30k-de-en", "multi30k-fr-en", "tatoeba-de-en", "tatoeba-fr-en")  # tests/slow/recipes reads these
 GOLD = [name for name in shipped.names("evals") if load_recipe("evals", name).training is None]
 
 

@@ -124,6 +124,7 @@ def test_a_model_has_the_defaults_of_its_class_where_no_file_has_them(plug_in: P
     assert other.train.lr == 1 and other.model.model_dump()["similarity"] == "dot"
 
 
+@pytest.mark.long
 def test_a_run_of_an_own_model_is_trained_read_and_reported(plug_in: PlugIn, tmp_path: Path) -> None:
     plug_in(MODELS)
     assert "capped" in components.about_components("models")

@@ -69,8 +69,7 @@ def values_of(options: dict[str, Any], dtype: torch.dtype, name: torch.dtype | t
 def check(options: dict[str, Any]) -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         expected = values_of(options, dtype, torch.float32)
-        others = (torch.float16, torch.bfloat16, torch.float64) if dtype == torch.float32 else (dtype,)
-        for name in (*others, torch.device("meta")):
+        for name in (torch.bfloat16, torch.float64, torch.device("meta")) if dtype == torch.float32 else (dtype,):
             assert values_of(options, dtype, name) == expected, (dtype, name)
 
 
