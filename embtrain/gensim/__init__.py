@@ -20,11 +20,11 @@ from typing import Any
 from embtrain.gensim import models
 from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
-from embtrain.gensim.theirs import add_modules, get_name
+from embtrain.gensim.theirs import add_finder, get_name
 
 __all__ = ["FastText", "Word2Vec", "models"]
 
-add_modules()
+add_finder()
 
 
 def __getattr__(name: str) -> Any:
