@@ -20,11 +20,8 @@ def get_name(package: str, name: str) -> Any:
     package: of embtrain.gensim, without `embtrain.`.
     """
     theirs = importlib.import_module(package)
-    if not name.startswith("_"):
-        if hasattr(theirs, name):
-            return getattr(theirs, name)
-        if importlib.util.find_spec(f"{package}.{name}"):     # e.g. gensim.downloader, which gensim does not import
-            return importlib.import_module(f"{package}.{name}")
+    if not name.startswith("_") and hasattr(theirs, name):
+        return getattr(theirs, name)
     raise AttributeError(f"module 'embtrain.{package}' has no attribute {name!r:.60}")
 
 

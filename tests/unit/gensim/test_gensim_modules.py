@@ -140,3 +140,12 @@ def test_other_packages_are_left_to_their_finders() -> None:
     finder = sys.meta_path[[type(finder).__module__ for finder in sys.meta_path].index("embtrain.gensim.theirs")]
     for name in ("gensim.downloader", "embtrain.nothing", "embtrain.gensim", "numpy.nothing", "embtrain.gensimx.utils"):
         assert finder.find_spec(name, None, None) is None
+
+
+@looped("name", ["a.b", ".", "utils.tokenize", "added_a", "added_a.b"])
+def test_an_attribute_imports_no_module(name: str, more_modules: Path) -> None:
+    """As gensim's packages, ours have the modules that were imported."""
+    (more_modules / "added_a.py").write_text("import package_that_is_not_installed\n")
+    assert not hasattr(embtrain.gensim, name) and not hasattr(embtrain.gensim.models, name)
+    with pytest.raises(AttributeError, match=r"^module 'embtrain\.gensim' has no attribute "):
+        getattr(embtrain.gensim, name)
