@@ -20,9 +20,9 @@ from typing import Any
 from embtrain.gensim import models
 from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
-from embtrain.gensim.theirs import add_finder, get_name
+from embtrain.gensim.theirs import add_finder, get_name, names_for_star
 
-__all__ = ["FastText", "Word2Vec", "models"]
+__all__ = ["FastText", "Word2Vec", "models", *names_for_star("gensim")]  # noqa: PLE0604
 
 add_finder()
 

@@ -12,6 +12,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 _PREFIX = "embtrain.gensim."
+# gensim's training of a batch or an epoch: under our name, it would train with another source than the strategy's.
+_TRAINING = {"train_batch_any", "train_batch_cbow", "train_batch_sg", "train_epoch_cbow", "train_epoch_sg"}
 
 
 def get_name(package: str, name: str) -> Any:
@@ -20,9 +22,18 @@ def get_name(package: str, name: str) -> Any:
     package: of embtrain.gensim, without `embtrain.`.
     """
     theirs = importlib.import_module(package)
-    if not name.startswith("_") and hasattr(theirs, name):
+    if _is_shared(name) and hasattr(theirs, name):
         return getattr(theirs, name)
     raise AttributeError(f"module 'embtrain.{package}' has no attribute {name!r:.60}")
+
+
+def names_for_star(package: str) -> list[str]:
+    """Return the names that `from package import *` imports from gensim's package, and that `get_name` returns."""
+    return [name for name in vars(importlib.import_module(package)) if _is_shared(name) and not name.startswith("_")]
+
+
+def _is_shared(name: str) -> bool:
+    return (not name.startswith("_") or name == "__version__") and name not in _TRAINING
 
 
 def add_finder() -> None:

@@ -30,13 +30,19 @@ from embtrain.gensim.arguments import sample_threshold
 from embtrain.gensim.errors import ArgumentError, ArgumentTypeError, SentencesError, settings_of_file
 from embtrain.gensim.models.word2vec import Sentences, Word2Vec
 from embtrain.gensim.rollback import unchanged_on_error
+from embtrain.gensim.theirs import get_name, names_for_star
 from embtrain.gensim.values import as_whole, check_integer, checked_output, checked_path
 from embtrain.gensim.vectors import add_words, check_shapes, word_counts
 from embtrain.train.config import MAX_EPOCHS
 
-__all__ = ["FastText", "FastTextKeyedVectors", "load_facebook_model", "load_facebook_vectors", "save_facebook_model"]
+__all__ = ["FastText", "FastTextKeyedVectors", "load_facebook_model", "load_facebook_vectors",  # noqa: PLE0604
+           "save_facebook_model", *names_for_star("gensim.models.fasttext")]
 
 _log = logging.getLogger("embtrain")
+
+
+def __getattr__(name: str) -> Any:
+    return get_name("gensim.models.fasttext", name)
 
 
 class FastText(Word2Vec, GensimFastText):

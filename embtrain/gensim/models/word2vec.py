@@ -24,10 +24,12 @@ from embtrain.gensim.calls import TrainCall
 from embtrain.gensim.errors import ArgumentError, settings_of_file
 from embtrain.gensim.frequencies import checked_raw_vocab, with_checked_counts
 from embtrain.gensim.rollback import restored_unless_trained, unchanged_on_error
+from embtrain.gensim.theirs import get_name, names_for_star
 from embtrain.gensim.training import Learned
 from embtrain.gensim.values import progress_interval
 
-__all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec"]
+__all__ = ["LineSentence", "PathLineSentences", "Text8Corpus", "Word2Vec",  # noqa: PLE0604
+           *names_for_star("gensim.models.word2vec")]
 
 Sentences = Iterable[Sequence[Hashable]]
 _NOT_SAVED = ("sentences", "corpus_file", "callbacks", "trim_rule", "hashfxn", "compute_loss")  # of the constructor
@@ -36,6 +38,10 @@ _SHARED = ("sentences", "corpus_file", "vector_size", "alpha", "window", "min_co
            "sorted_vocab", "batch_words", "callbacks", "max_final_vocab", "shrink_windows")
 _REBUILT = ("wv", "syn1neg", "random", "hashfxn", "callbacks", "load", "load_fasttext_format", "raw_vocab", "cum_table",
             "lifecycle_events", "_arguments", "_subwords", "_learned", "_resolved")  # not in the state of a file
+
+
+def __getattr__(name: str) -> Any:
+    return get_name("gensim.models.word2vec", name)
 
 
 class Word2Vec(GensimWord2Vec):

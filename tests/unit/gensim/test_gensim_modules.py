@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gensim
 import pytest
@@ -149,3 +150,33 @@ def test_an_attribute_imports_no_module(name: str, more_modules: Path) -> None:
     assert not hasattr(embtrain.gensim, name) and not hasattr(embtrain.gensim.models, name)
     with pytest.raises(AttributeError, match=r"^module 'embtrain\.gensim' has no attribute "):
         getattr(embtrain.gensim, name)
+
+
+REPLACED = ["gensim", "gensim.models", "gensim.models.word2vec", "gensim.models.fasttext"]  # with a file here
+TRAINING = {"train_batch_any", "train_batch_cbow", "train_batch_sg", "train_epoch_cbow", "train_epoch_sg"}
+
+
+@looped("package", REPLACED)
+def test_public_names_are_those_of_gensim(package: str) -> None:
+    """Except gensim's training, which would ignore the strategy."""
+    theirs, ours = (importlib.import_module(f"{prefix}{package}") for prefix in ("", "embtrain."))
+    names = {name for name in vars(theirs) if not name.startswith("_")}
+    own = {name for name in names if getattr(ours, name, None) is not getattr(theirs, name)} - TRAINING
+    assert own == {"gensim": {"models"}, "gensim.models": {"FastText", "Word2Vec", "fasttext", "word2vec"},
+                   "gensim.models.word2vec": {"Word2Vec"},
+                   "gensim.models.fasttext": {"FastText", "Word2Vec", "load_facebook_model", "load_facebook_vectors",
+                                              "save_facebook_model"}}[package]
+    assert all(getattr(ours, name).__module__.startswith("embtrain.") for name in own if name[0].isupper())
+    assert not [name for name in TRAINING if hasattr(ours, name)]
+    everything: dict[str, Any] = {}
+    exec(f"from embtrain.{package} import *", everything)
+    names = {name for name in names if f"{package}.{name}" not in sys.modules}  # may be imported after ours
+    assert names - TRAINING <= {*everything} and not TRAINING & {*everything}
+    assert all(value is getattr(ours, name) for name, value in everything.items() if name != "__builtins__")
+
+
+def test_the_version_is_that_of_gensim() -> None:
+    from embtrain.gensim import __version__
+
+    assert __version__ == embtrain.gensim.__version__ == gensim.__version__
+    assert not hasattr(embtrain.gensim.models, "__version__")
