@@ -44,13 +44,13 @@ class TrainCall:
         """Train. Returns the trained words and the words of the text, over all epochs."""
         model = self.model
         self._call_back("on_train_begin")
+        self._call_back("on_epoch_begin")
         (place := cache_folder() / "text").mkdir(parents=True, exist_ok=True)
         with temporary_folder("word2vec-", place) as folder:
             sentences = [] if corpus_iterable is None else corpus_iterable
             self.text: Ids = (
                 texts.encode_file(Path(corpus_file), model.wv.key_to_index, folder) if corpus_file is not None
                 else texts.encode_sentences(sentences, model.wv.key_to_index, folder))
-            self._call_back("on_epoch_begin")
             model._check_tables()
             counts = vectors.word_counts(model.wv)
             self.n_counted = int(counts.sum())

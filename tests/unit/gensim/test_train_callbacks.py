@@ -245,3 +245,31 @@ def test_a_change_after_the_last_epoch_is_kept() -> None:
 
     model = Word2Vec(texts(), **{**SMALL, "epochs": 1}, callbacks=[Changes(change)])
     assert (model.window, model.alpha) == (5, 0)
+
+
+class First(CallbackAny2Vec):
+    """Calls a function once before the first epoch: in on_train_begin, or in on_epoch_begin."""
+
+    def __init__(self, change: Change, is_in_epoch: bool):
+        self.change, self.is_in_epoch, self.n_calls = change, is_in_epoch, 0
+
+    def on_train_begin(self, model: Any) -> None:
+        if not self.is_in_epoch:
+            self.change(model, 0)
+
+    def on_epoch_begin(self, model: Any) -> None:
+        if self.is_in_epoch and self.n_calls == 0:
+            self.change(model, 0)
+        self.n_calls += 1
+
+
+@looped("is_in_epoch", [False, True])
+@looped("words", [["a1", "b1"], [f"z{i}" for i in range(30)]])
+def test_the_text_is_read_with_the_vocabulary_that_a_callback_has_built(words: list[str], is_in_epoch: bool
+                                                                        ) -> None:
+    model = Word2Vec(**{**SMALL, "epochs": 1})
+    model.build_vocab(texts())
+    n_expected = sum(word in words for line in texts() for word in line)
+    callback = First(lambda model, epoch: model.build_vocab([words] * 9), is_in_epoch)
+    assert model.train(texts(), total_examples=300, epochs=1, callbacks=[callback]) == (n_expected, 2700)
+    assert sorted(model.wv.index_to_key) == sorted(words)
