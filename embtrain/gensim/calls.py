@@ -20,7 +20,7 @@ from typing import Any
 from embtrain.common.files import temporary_folder
 from embtrain.data.storage.folders import cache_folder
 from embtrain.experiment import Settings
-from embtrain.gensim import sentences as texts, training, vectors
+from embtrain.gensim import arguments, sentences as texts, training, vectors
 from embtrain.gensim.errors import ArgumentError
 from embtrain.gensim.sentences import Ids
 from embtrain.gensim.training import Epoch
@@ -45,13 +45,14 @@ class TrainCall:
         model = self.model
         self._call_back("on_train_begin")
         self._call_back("on_epoch_begin")
+        if self.callbacks:
+            self._check_model()
         (place := cache_folder() / "text").mkdir(parents=True, exist_ok=True)
         with temporary_folder("word2vec-", place) as folder:
             sentences = [] if corpus_iterable is None else corpus_iterable
             self.text: Ids = (
                 texts.encode_file(Path(corpus_file), model.wv.key_to_index, folder) if corpus_file is not None
                 else texts.encode_sentences(sentences, model.wv.key_to_index, folder))
-            model._check_tables()
             counts = vectors.word_counts(model.wv)
             self.n_counted = int(counts.sum())
             settings, self.fixed, self.words = self._resolve(), self._fixed_values(), [*model.wv.index_to_key]
@@ -92,6 +93,13 @@ class TrainCall:
             self.rates = rates
             epoch.set_rates(max(rates), rates[1])
         epoch.set_tables(model._inputs(), model.syn1neg)
+
+    def _check_model(self) -> None:
+        """Check the model again, as `train` did: callbacks may have changed it. Raises the errors of `train`."""
+        arguments.check_values(vars(self.model))
+        if not self.model.negative:
+            self.model._check_training_sanity()  # gensim's, which raises the error
+        self.model._check_tables()
 
     def _call_back(self, event: str) -> None:
         for callback in self.callbacks:

@@ -273,3 +273,37 @@ def test_the_text_is_read_with_the_vocabulary_that_a_callback_has_built(words: l
     callback = First(lambda model, epoch: model.build_vocab([words] * 9), is_in_epoch)
     assert model.train(texts(), total_examples=300, epochs=1, callbacks=[callback]) == (n_expected, 2700)
     assert sorted(model.wv.index_to_key) == sorted(words)
+
+
+@looped("is_in_epoch", [False, True])
+@looped("name, value", [("hs", 1), ("hs", 2), ("cbow_mean", 5), ("cbow_mean", 0), ("sg", 7), ("negative", 0),
+                        ("seed", -1), ("shrink_windows", "x"), ("epochs", None), ("sample", "x"), ("window", 0)])
+def test_a_change_before_the_first_epoch_is_refused_as_one_before_train(name: str, value: Any, is_in_epoch: bool
+                                                                        ) -> None:
+    """cbow_mean=0 has no effect on skip-gram, so CBOW is trained."""
+    lines = []
+    for callbacks in ([], [First(setting(name, value), is_in_epoch)]):
+        model = Word2Vec(**{**SMALL, "sg": 0})
+        model.build_vocab(texts())
+        if not callbacks:
+            setattr(model, name, value)
+        before = model.wv.vectors.copy()
+        with pytest.raises((ValueError, TypeError)) as caught:
+            model.train(texts(), total_examples=300, epochs=model.epochs, callbacks=callbacks)
+        assert np.array_equal(model.wv.vectors, before)
+        lines.append((caught.type, str(caught.value)))
+    assert lines[0] == lines[1] and "\n" not in lines[0][1] and name in lines[0][1]
+
+
+@looped("is_in_epoch", [False, True])
+@looped("name, value", [("window", 5), ("negative", 2), ("sg", 0), ("epochs", 3), ("shrink_windows", False)])
+def test_a_change_before_the_first_epoch_applies_to_all(name: str, value: Any, is_in_epoch: bool) -> None:
+    tables = []
+    for callbacks in ([], [First(setting(name, value), is_in_epoch)]):
+        model = Word2Vec(**SMALL)
+        model.build_vocab(texts())
+        if not callbacks:
+            setattr(model, name, value)
+        model.train(texts(), total_examples=300, epochs=model.epochs, callbacks=callbacks)
+        tables.append(model.wv.vectors)
+    assert np.array_equal(*tables)
