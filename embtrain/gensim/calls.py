@@ -11,12 +11,12 @@ with the values of that epoch. Changes of other settings are refused.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from timeit import default_timer
 from typing import Any
 
+from embtrain.common.config.tree import LARGEST
 from embtrain.common.files import temporary_folder
 from embtrain.data.storage.folders import cache_folder
 from embtrain.experiment import Settings
@@ -90,7 +90,7 @@ class TrainCall:
                                 "`train`")
         model._check_tables()
         if (rates := self._checked_rates()) != self.rates:
-            self.rates = rates
+            self._set_rates(rates)
             epoch.set_rates(max(rates), rates[1])
         epoch.set_tables(model._inputs(), model.syn1neg)
 
@@ -106,20 +106,26 @@ class TrainCall:
             getattr(callback, event)(self.model)
 
     def _checked_rates(self) -> tuple[float, float]:
-        """Return alpha and min_alpha of the model. ArgumentError if one is below 0 or not finite; see check_number."""
-        for name in ("alpha", "min_alpha"):
+        """Return alpha and min_alpha of the model. ArgumentError if one is out of range; see check_number."""
+        for name, label, before in zip(("alpha", "min_alpha"), self.rate_names, self.rates, strict=True):
             check_number(name, value := getattr(self.model, name))
-            if not 0 <= value < math.inf:
-                raise ArgumentError(f"{name}={value!r}: should be a finite number of at least 0")
+            if not 0 <= value <= LARGEST:
+                raise ArgumentError(f"{label if value == before else name}={value!r}: should be a number from 0 to "
+                                    f"{LARGEST:g}")
         return float(self.model.alpha), float(self.model.min_alpha)
 
     def _resolve(self) -> Settings:
         """Return the settings with the current rates of the model."""
-        names, (first, last) = self.rate_names, (rates := self._checked_rates())
-        if rates != self.rates:
-            self.rates, names, first = rates, ("alpha", "min_alpha"), max(first, last)
-        settings: Settings = self.model._settings(self.n_counted, self.text.n_words, {names[0]: first, names[1]: last})
-        return settings
+        n_words, rates = (self.n_counted, self.text.n_words), self._checked_rates()
+        if rates == self.rates:
+            settings: Settings = self.model._settings(*n_words, dict(zip(self.rate_names, rates, strict=True)))
+            return settings
+        self._set_rates(rates)
+        settings = self.model._settings(*n_words, {"alpha": 1.0, "min_alpha": 0.0})
+        return settings.with_train(lr=max(rates), min_lr=rates[1])  # 0 too, which is not a value of the key train.lr
+
+    def _set_rates(self, rates: tuple[float, float]) -> None:
+        self.rates, self.rate_names = rates, ("alpha", "min_alpha")
 
     def _fixed_values(self) -> dict[str, Any]:
         """Return what callbacks must not change between two epochs, by name."""

@@ -203,8 +203,8 @@ def setting(name: str, value: Any) -> Change:
     (lambda model, epoch: model.sets.append("train.clip=1"),
      r"sets: a callback changed \[\] to \['train.clip=1'\]; .*"),
     (add_a_word, r"len\(wv\): a callback changed 24 to 25; .*"),
-    (setting("alpha", float("nan")), "alpha=nan: should be a finite number of at least 0"),
-    (setting("min_alpha", -0.1), "min_alpha=-0.1: should be a finite number of at least 0"),
+    (setting("alpha", float("nan")), r"alpha=nan: should be a number from 0 to 1e\+18"),
+    (setting("min_alpha", -0.1), r"min_alpha=-0.1: should be a number from 0 to 1e\+18"),
     (setting("hs", 1), "hs: a callback changed 0 to 1; .*"),
     (setting("cbow_mean", 0), "cbow_mean: a callback changed 1 to 0; .*"),
     (swap_words, "wv.index_to_key: a callback changed the words or their order; change them before `train`"),
@@ -307,3 +307,38 @@ def test_a_change_before_the_first_epoch_applies_to_all(name: str, value: Any, i
         model.train(texts(), total_examples=300, epochs=model.epochs, callbacks=callbacks)
         tables.append(model.wv.vectors)
     assert np.array_equal(*tables)
+
+
+def set_both_to_0(model: Any, epoch: int) -> None:
+    model.alpha = model.min_alpha = 0
+
+
+@pytest.mark.parametrize("more", [{}, {"sg": 0}, {"sets": {"train.engine": "autograd", "train.optimizer": "adam"}}])
+@pytest.mark.parametrize("is_in_epoch", [False, True])
+def test_a_rate_of_0_from_the_first_epoch_keeps_the_tables(more: dict[str, Any], is_in_epoch: bool) -> None:
+    model = Word2Vec(**SMALL | more)
+    model.build_vocab(texts())
+    before = model.wv.vectors.copy(), model.syn1neg.copy()
+    model.train(texts(), total_examples=300, epochs=2, callbacks=[First(set_both_to_0, is_in_epoch)])
+    assert np.array_equal(model.wv.vectors, before[0]) and np.array_equal(model.syn1neg, before[1])
+    assert model.train_count == 1 and model.min_alpha_yet_reached == 0
+
+
+def all_events(change: Change) -> list[CallbackAny2Vec]:
+    return [First(change, False), First(change, True), Changes(change)]
+
+
+@looped("name, value", [("alpha", 1e30), ("min_alpha", 1e30), ("alpha", -1e-9), ("min_alpha", float("inf"))])
+def test_a_rate_that_cannot_work_is_refused_at_each_event(name: str, value: float) -> None:
+    for callback in all_events(setting(name, value)):
+        with pytest.raises(ArgumentError) as caught:
+            Word2Vec(texts(), **SMALL, callbacks=[callback])
+        assert str(caught.value) == f"{name}={value}: should be a number from 0 to 1e+18"
+
+
+def test_a_rate_of_a_call_is_named_as_the_argument() -> None:
+    model = Word2Vec(**SMALL)
+    model.build_vocab(texts())
+    for name in ("start_alpha", "end_alpha"):
+        with pytest.raises(ArgumentError, match=rf"^{name}=-1: should be a number from 0 to 1e\+18$"):
+            model.train(texts(), total_examples=300, epochs=1, **{name: -1})
