@@ -11,7 +11,8 @@ with the values of that epoch. Changes of other settings are refused.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from timeit import default_timer
 from typing import Any
@@ -25,6 +26,7 @@ from embtrain.gensim.errors import ArgumentError
 from embtrain.gensim.sentences import Ids
 from embtrain.gensim.training import Epoch
 from embtrain.gensim.values import check_number
+from embtrain.train.checks.divergence_remedies import DivergedError
 
 _log = logging.getLogger("embtrain")
 # gensim's own `train` reads them in each epoch.
@@ -56,8 +58,9 @@ class TrainCall:
             counts = vectors.word_counts(model.wv)
             self.n_counted = int(counts.sum())
             settings, self.fixed, self.words = self._resolve(), self._fixed_values(), [*model.wv.index_to_key]
-            training.train(settings, self.text, model.wv.index_to_key, counts, (model._inputs(), model.syn1neg),
-                           model._learned, folder, self._end_epoch)
+            with self._named_rate():
+                training.train(settings, self.text, model.wv.index_to_key, counts, (model._inputs(), model.syn1neg),
+                               model._learned, folder, self._end_epoch)
         model.total_train_time += default_timer() - self.started
         self._call_back("on_train_end")
         return self.n_trained, self.text.n_words * settings.train.epochs
@@ -126,6 +129,16 @@ class TrainCall:
 
     def _set_rates(self, rates: tuple[float, float]) -> None:
         self.rates, self.rate_names = rates, ("alpha", "min_alpha")
+
+    @contextmanager
+    def _named_rate(self) -> Iterator[None]:
+        """Let errors of a training that diverges name the current rate instead of its key."""
+        try:
+            yield
+        except DivergedError as error:
+            name = self.rate_names[self.rates[0] < self.rates[1]]
+            error.args = tuple(line.replace("train.lr", name) for line in error.args)
+            raise
 
     def _fixed_values(self) -> dict[str, Any]:
         """Return what callbacks must not change between two epochs, by name."""

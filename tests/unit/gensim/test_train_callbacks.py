@@ -15,6 +15,7 @@ from embtrain.gensim.errors import ArgumentError, ArgumentTypeError
 from embtrain.gensim.models.fasttext import FastText
 from embtrain.gensim.models.word2vec import Word2Vec
 from embtrain.gensim.training import EpochTrainer
+from embtrain.train.checks.divergence_remedies import DivergedError
 
 pytestmark = pytest.mark.long
 
@@ -342,3 +343,24 @@ def test_a_rate_of_a_call_is_named_as_the_argument() -> None:
     for name in ("start_alpha", "end_alpha"):
         with pytest.raises(ArgumentError, match=rf"^{name}=-1: should be a number from 0 to 1e\+18$"):
             model.train(texts(), total_examples=300, epochs=1, **{name: -1})
+
+
+@looped("name, value", [("alpha", 1e17), ("min_alpha", 1e17), ("alpha", 900.0)])
+def test_a_run_that_diverges_names_the_rate_that_was_set(name: str, value: float) -> None:
+    """900 is not extreme: the hint names the rate too."""
+    def error(keys: dict[str, Any], **call: Any) -> str:
+        model = Word2Vec(**SMALL | keys)
+        model.build_vocab(texts())
+        model.wv.vectors[:] = 1e5
+        with pytest.raises(DivergedError) as caught:
+            model.train(texts(), total_examples=300, epochs=4, **call)
+        assert "train.lr" not in str(caught.value) and "\n" not in str(caught.value)
+        return str(caught.value)
+
+    lines = [error({}, callbacks=[callback]) for callback in all_events(setting(name, value))]
+    if name == "alpha":
+        lines.append(error({name: value}))
+        assert error({}, start_alpha=value).startswith("start_alpha: ")
+    problem = f"{name}: the " if value < 1000 else f"{name}: {value:g}: the "
+    assert not [line for line in lines if not line.startswith(problem)]
+    assert value > 1000 or not [line for line in lines if f"; lower {name}, or set " not in line]
