@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.common import registry, shipped
+from embtrain.common import registry, shipped, traits
 from embtrain.common.config import Layer, Section, read_yaml
 from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.saved_values import saved
@@ -182,7 +182,7 @@ def default_settings(name: str) -> Layer:
         except UsageError as error:
             raise UsageError(f"{error}{registry.file_hint(name)}") from error
     model = find(name)
-    own, _ = saved(model.Config())       # a new run reports the others, unless it replaces them
+    own, _ = saved(traits.default_settings(model.Config))       # a new run reports the others, unless it replaces them
     base = next((base for base in model.__mro__[1:] if issubclass(base, Model) and base.task == model.task
                  and vars(base).get("name") in files), None)
     if base is None:

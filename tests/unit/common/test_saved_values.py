@@ -57,7 +57,7 @@ LINE = SOURCE[:SOURCE.index("    extra")].count("\n") + 1
 MODEL = """
 import datetime
 from typing import Annotated, Any
-from pydantic import AfterValidator
+from pydantic import AfterValidator, FilePath
 from embtrain.models.base import Model
 from embtrain.models.words.skipgram import SkipGram
 class OwnConfig({base}.Config):
@@ -281,6 +281,16 @@ def test_a_default_that_is_a_file_of_another_folder_is_replaced(write: Write, tm
     assert "negatives.extra" in (run.folder / "report.html").read_text()
     with pytest.raises(UsageError, match=r"negatives\.extra: Path does not point to a file, got 'own\.txt'$"):
         experiment.resolve("sgns", sets=["negatives.source=own"])
+
+
+@pytest.mark.parametrize("base", ["Model", "SkipGram"])
+def test_a_default_of_a_model_that_is_a_file_of_another_folder_is_replaced(write: Write, tmp_path: Path, base: str
+                                                                           ) -> None:
+    write("FilePath", "'own.txt'", MODEL, base=base)
+    (table := tmp_path / "table.txt").touch()
+    assert experiment.resolve("sgns", "own", sets=[f"model.extra={table}"]).model.model_dump()["extra"] == table
+    with pytest.raises(UsageError, match=r"model\.extra: Path does not point to a file, got 'own\.txt'$"):
+        experiment.resolve("sgns", "own")
 
 
 @pytest.mark.parametrize(("annotation", "value", "more", "expected"), [
