@@ -16,7 +16,8 @@ import sys
 from collections.abc import Hashable
 from dataclasses import field, fields
 from functools import cache
-from typing import Any, Self, get_type_hints
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast, get_type_hints
 
 import numpy as np
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
@@ -25,6 +26,8 @@ from embtrain.common.config import Section
 from embtrain.common.config.shown import dotted, printable
 from embtrain.common.config.tree import OF_FOLDER
 from embtrain.common.errors import UnknownTrait, UsageError, did_you_mean
+
+S = TypeVar("S", bound=Section)
 
 
 def trait(default: Any, group: str, about: str) -> Any:
@@ -136,17 +139,19 @@ def require_defaults(component: type[Any], base: type[Any]) -> type[Any]:
     return component
 
 
-def default_settings(config: type[Section]) -> Section:
-    """The defaults of a class of settings. A default may be a path that exists only in one folder.
+def default_settings(config: type[S], **values: Any) -> S:
+    """The defaults of a class of settings with some valid values. A default may be a path that exists in one folder.
 
     That path is checked where it is used: with the layers of a configuration, which may replace it.
     """
     try:
-        return config()
+        return config(**values)
     except ValidationError as error:
-        if all(found["type"] in OF_FOLDER for found in error.errors()):
-            return config.model_construct()
-        raise
+        problems = error.errors()
+        if not all(found["type"] in OF_FOLDER and found["loc"][0] not in values for found in problems):
+            raise
+        paths: Any = {str(found["loc"][0]): Path(found["input"]) for found in problems if len(found["loc"]) == 1}
+        return cast(S, config.model_construct(**values, **paths))
 
 
 def _can_be_copied(default: object) -> bool:

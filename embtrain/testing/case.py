@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embtrain.common.traits import refuse_misplaced_traits
+from embtrain.common.traits import default_settings, refuse_misplaced_traits
 from embtrain.common.types import Negatives, Query
 from embtrain.negatives.base import NegativeSource
 from embtrain.testing.worlds import V, tiny_problem
@@ -38,7 +38,7 @@ class SourceCase:
         keys, problem = {"source": self.source.name, "k": 4, **self.settings, **more}, tiny_problem(seed)
         if counts is not None:
             problem = replace(problem, counts=counts, raw_counts=counts)
-        source = self.source(self.source.Config(**keys), problem)
+        source = self.source(default_settings(self.source.Config, **keys), problem)
         refuse_misplaced_traits(source.name, source)
         return source
 

@@ -114,18 +114,17 @@ def build(model_class: type[M], layers: Sequence[Layer], section: str = "", merg
         lines: dict[KeyPath, tuple[Place, str]] = {}
         renamed: dict[int, list[tuple[Place, str]]] = {}  # by layer: place, and "old key: renamed to new key"
         for problem in error.errors(include_url=False):
-            path = problem["loc"] if problem["type"] == "missing" else _known_part(problem["loc"], tree)
-            if problem["type"] in OF_FOLDER and len(path) == 1:
-                path = problem["loc"][:2]                    # a default, which the tree does not contain
+            path, kind = problem["loc"], problem["type"]
+            path = path if kind == "missing" else _known_part(path, tree, kind)
             place = next((places[path[:n]] for n in range(len(path), 0, -1) if path[:n] in places),
                          Place(-1, layers[0].name if layers else "configuration", 0, 0))
             key = ".".join(filter(None, (section, dotted(path))))
             shown = dotted(path) if place.name else key
-            if problem["type"] == "extra_forbidden" and (new := renamed_keys.new_name(key)):
+            if kind == "extra_forbidden" and (new := renamed_keys.new_name(key)):
                 renamed.setdefault(place.layer, []).append((place, f"{shown}: renamed to {new}"))
                 continue
             message = _message(problem, path, model_class)
-            if problem["type"] == "literal_error" and (value := renamed_keys.new_value(key, problem["input"])):
+            if kind == "literal_error" and (value := renamed_keys.new_value(key, problem["input"])):
                 message += f" (renamed to {value!r})"
             # A union reports one error per member: the first is enough.
             lines.setdefault(path, (place, _located(place, f"{shown}: {message}".rstrip())))
@@ -244,12 +243,15 @@ def _annotation_parts(annotation: Any) -> Iterator[Any]:
         yield from _annotation_parts(part)
 
 
-def _known_part(path: KeyPath, tree: Any) -> KeyPath:
-    """Return the part of an error's path that exists in the tree (pydantic appends the names of union members)."""
+def _known_part(path: KeyPath, tree: Any, kind: str) -> KeyPath:
+    """Return the part of an error's path that exists in the tree (pydantic appends the names of union members).
+
+    The key of a default is added to it: the tree lacks that key. kind: type of the error.
+    """
     for n, key in enumerate(path):
         inside = key in tree if isinstance(tree, dict) else isinstance(tree, list) and key in range(len(tree))
         if not inside:
-            return path[:n]
+            return path[:n + (kind in OF_FOLDER and isinstance(tree, dict))]
         tree = tree[key]
     return path
 

@@ -68,13 +68,14 @@ def _non_empty(refused: Refused) -> Refused:
 
 def sources() -> dict[str, NegativeSource]:
     """Every source with its defaults, by name."""
-    return {name: negatives.find(name)(negatives.find(name).Config(source=name), _problem())
+    return {name: (source := negatives.find(name))(default_settings(source.Config, source=name), _problem())
             for name in negatives.names()}
 
 
 def losses_by_name() -> dict[str, Loss]:
     """Every loss with its defaults, by name."""
-    return {name: losses.find(name)(losses.find(name).Config(name=name), _problem()) for name in losses.names()}
+    return {name: (loss := losses.find(name))(default_settings(loss.Config, name=name), _problem())
+            for name in losses.names()}
 
 
 def about(owner: type) -> str:
@@ -94,7 +95,7 @@ def _refused(name: str, loss: Loss, problem: ProblemSpec) -> str:
     source_class = negatives.find(name)
     reasons: list[str] = []
     for mask in MASKS:
-        source = source_class(source_class.Config(source=name, filter=mask), problem)
+        source = source_class(default_settings(source_class.Config, source=name, filter=mask), problem)
         geometries_of_both = [set(part.traits.geometry) for part in (source, loss) if part.traits.geometry]
         geometry = sorted(set.intersection(*geometries_of_both)) if geometries_of_both else ["dot"]
         reasons = incompatibilities(source, loss, AnyModel(geometry[-1] if geometry else "l1", True, problem))

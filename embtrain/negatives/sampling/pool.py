@@ -32,6 +32,7 @@ from embtrain.common.config import (
 from embtrain.common.config.foreign_classes import AbstractMethod
 from embtrain.common.config.setting_keys import key, nested, section
 from embtrain.common.errors import EmbtrainError, UsageError
+from embtrain.common.traits import default_settings
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativesConfig, NegativeSource, Traits, grow_source
@@ -125,7 +126,7 @@ def _wrong_key(settings: Mapping[str, Any], part: str, k: int | None) -> tuple[s
 def _class_of_keys(keys: tuple[str, ...], config: type[Section]) -> type[Section]:
     """The class of settings with a section of this class below these keys."""
     for name in reversed(keys):
-        config = create_model("Keys", __base__=Section, **{name: (config, config())})  # type: ignore[call-overload]
+        config = create_model("Keys", __base__=Section, **{name: (config, default_settings(config))})  # type: ignore[call-overload]
     return config
 
 

@@ -14,8 +14,13 @@ from embtrain.common import registry
 from embtrain.common.config import dump, saved_tree, saved_values
 from embtrain.common.config.described import describe
 from embtrain.common.errors import UsageError
+from embtrain.experiment.catalogue import combinations
 from embtrain.experiment.run.settings import from_run, from_tree
+from embtrain.negatives import base as negatives
 from embtrain.nn import SampledLoss
+from embtrain.testing import check_source
+from embtrain.testing.case import SourceCase
+from embtrain.testing.own_files import check_file
 
 SOURCE = """
 import datetime, enum, os, pathlib, types
@@ -63,6 +68,15 @@ from embtrain.models.words.skipgram import SkipGram
 class OwnConfig({base}.Config):
     extra: {annotation} = {value}
 class Own({base}):
+    name = "own"
+    Config = OwnConfig
+"""
+LOSS = """
+from pydantic import FilePath
+from embtrain.losses.logistic import Logistic
+class OwnConfig(Logistic.Config):
+    extra: {annotation} = {value}
+class Own(Logistic):
     name = "own"
     Config = OwnConfig
 """
@@ -291,6 +305,26 @@ def test_a_default_of_a_model_that_is_a_file_of_another_folder_is_replaced(write
     assert experiment.resolve("sgns", "own", sets=[f"model.extra={table}"]).model.model_dump()["extra"] == table
     with pytest.raises(UsageError, match=r"model\.extra: Path does not point to a file, got 'own\.txt'$"):
         experiment.resolve("sgns", "own")
+
+
+def test_a_default_file_of_another_folder_is_not_read_by_checks_and_lists(write: Write) -> None:
+    path = write("FilePath", "'own.txt'", more="@property\n    def suffix(self): return self.extra.suffix")
+    check_source(Own := negatives.find("own"))
+    assert "own" in combinations.sources() and combinations.by_loss() is not None
+    results = [*check_file(path)]
+    assert results and not any(result.problem for result in results)
+    assert SourceCase(Own, {}).build().config.suffix == ".txt"  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"^extra: Path does not point to a file, got 'own\.txt'$"):
+        SampledLoss("own", num_classes=5)
+    with pytest.raises(UsageError, match=r"negatives\.inner\.extra: Path does not point to a file, got 'own\.txt'$"):
+        experiment.resolve("sgns", sets=["negatives.source=mixture", "negatives.inner={source: own}"])
+
+
+def test_a_default_file_of_a_loss_of_another_folder_is_not_read_by_lists(write: Write) -> None:
+    write("FilePath", "'own.txt'", LOSS)
+    assert "own" in combinations.losses_by_name() and combinations.by_loss() is not None
+    with pytest.raises(UsageError, match=r"^loss_options: extra: Path does not point to a file, got 'own\.txt'$"):
+        SampledLoss("uniform", num_classes=5, loss="own")
 
 
 @pytest.mark.parametrize(("annotation", "value", "more", "expected"), [
