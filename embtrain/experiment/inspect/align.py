@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
-from typing import cast
 
 from embtrain.common.config.arguments import named_arguments, whole_number
 from embtrain.common.errors import DataError, UsageError
@@ -23,7 +22,7 @@ from embtrain.evaluate.words.alignment import Alignment, ChangedWord, align as a
 
 def align(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str | os.PathLike[str] | None = None,
           format: str | None = None, most_frequent: int | None = None,
-          words: str | os.PathLike[str] | Sequence[str] | None = None, top: int = 10,
+          words: str | os.PathLike[str] | Iterable[str] | None = None, top: int = 10,
           reading: ReadOptions = BY_OPTIONS) -> Alignment:
     """`embtrain align` from Python: rotate the vectors of `a` onto those of `b`, each a run or a vector file.
 
@@ -44,12 +43,10 @@ def align(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str | os.Pa
     words_file = Path(words) if isinstance(words, str | os.PathLike) else None
     inputs = [a, b, *([] if words_file is None else [words_file])]
     target = None if out is None else check_output_file(Path(out), inputs=inputs)
-    if not (words is None or words_file or isinstance(words, Sequence)):
-        raise UsageError(f"--words: {words!r}: should be a list of words, or a file with one a line")
-    chosen = words if words_file is None else _read_words(words_file)
+    chosen = None if words is None else _given_words(words) if words_file is None else _read_words(words_file)
     first, second = (folders.read_any(path, reading) for path in (a, b))
     try:
-        alignment = align_vectors(first, second, most_frequent, cast(Sequence[str] | None, chosen), top)
+        alignment = align_vectors(first, second, most_frequent, chosen, top)
     except (DataError, UsageError) as error:
         raise type(error)(f"{a}, {b}: {error}") from error
     if target is not None:
@@ -59,6 +56,20 @@ def align(a: str | os.PathLike[str], b: str | os.PathLike[str], out: str | os.Pa
 
 
 align_api = named_arguments()(align)  # `embtrain.align`; the command calls `align`
+
+
+def _given_words(words: object) -> list[str]:
+    """Words of an iterable as a list; those of a set are sorted, because equal ranks keep their order. UsageError."""
+    try:
+        found = None if isinstance(words, bytes) or not isinstance(words, Iterable) else list(words)
+    except TypeError:                                        # of a NumPy array without a dimension
+        found = None
+    if found is None:
+        raise UsageError(f"--words: {words!r:.60}: should be a list of words, or a file with one a line")
+    for word in found:
+        if not isinstance(word, str):
+            raise UsageError(f"--words: {word!r:.60}: should be a text")
+    return sorted(found) if isinstance(words, Set) else found
 
 
 def _read_words(path: Path) -> list[str]:

@@ -127,3 +127,22 @@ def test_a_file_of_words_may_be_a_text(command: Any) -> None:
     assert [one.n_common for one in found] == [2, 2, 2]
     with pytest.raises(DataError, match=r"^nowhere: file or folder not found; give a file of words"):
         embtrain.align("a.txt", "b.txt", words="nowhere")
+
+
+@pytest.mark.parametrize("words", [{"w2", "w1"}, ("w1", "w2"), np.array(["w1", "w2"]), np.array(["w1", "w2"], object),
+                                   {"w1": 1, "w2": 2}.keys(), iter(["w1", "w2"])])
+def test_words_may_be_any_texts(command: Any, words: Any) -> None:
+    first, second = (embtrain.align("a.txt", "b.txt", words=given) for given in (words, ["w1", "w2"]))
+    assert first.n_common == 2 and np.array_equal(first.rotation, second.rotation)
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (b"w1", "words: b'w1': should be a list of words, or a file with one a line"),
+    (np.array("w1"), "words: array('w1', dtype='<U2'): should be a list of words, or a file with one a line"),
+    (5, "words: 5: should be a list of words, or a file with one a line"),
+    ([b"w1"], "words: b'w1': should be a text"), (["w1", ["a"] * 50], "words: " + repr(["a"] * 12)[:60].rstrip("]")),
+    (np.array(["w1", None]), "words: None: should be a text")])
+def test_words_that_are_no_texts_are_refused(command: Any, words: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        embtrain.align("a.txt", "b.txt", words=words)
+    assert str(caught.value).startswith(message) and len(str(caught.value)) < 130
