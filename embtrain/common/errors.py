@@ -72,7 +72,9 @@ def class_error(error: BaseException) -> type[DataError]:
 def described_error(error: BaseException) -> str:
     """The text of an error in a file of the user, after its class if the text does not state the problem by itself."""
     kind = "" if isinstance(error, EmbtrainError | UnknownTrait) else f"{type(error).__name__}: "
-    return f"{kind}{getattr(error, 'msg', None) or error}"
+    if isinstance(error, SyntaxError) and type(error).__module__ == "builtins":
+        return f"{kind}{error.msg}"                          # its text contains the place too, which begins the line
+    return f"{kind}{error}"
 
 
 class UnknownNames(DataError):
