@@ -38,7 +38,7 @@ def fit(negatives: str | None = None, *, model: str | None = None,
     Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with a one-line message. Ctrl-C
     saves the state of the run and raises Interrupted, a KeyboardInterrupt; SIGTERM and SIGHUP raise Stopped.
     """
-    path = None if config is None else Path(config)
+    path = path_argument("config", config)
     short, names = short_arguments(epochs, dim)
     texts = [*short, *sets_argument(sets)]
     if corpus is not None:
@@ -59,7 +59,14 @@ def folder_argument(out: str | Path | None) -> Path | None:
     """The folder of an argument `out`. UsageError for an empty text, which would be the current folder."""
     if out == "":
         raise UsageError("out: has an empty value; remove it or give a folder")
-    return None if out is None else Path(out)
+    return path_argument("out", out)
+
+
+def path_argument(name: str, value: Any) -> Path | None:
+    """The path of an argument. UsageError for another value than a text or a path."""
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{name}: {value!r:.60}: should be a path")
+    return None if value is None else Path(value)
 
 
 def sets_argument(sets: Sets | None) -> list[str]:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from embtrain.common.config.arguments import number_of_at_least, renamed_flags, whole_number
 from embtrain.common.errors import UsageError
-from embtrain.experiment.api import Sets, corpus_argument, folder_argument, sets_argument, short_arguments
+from embtrain.experiment.api import (
+    Sets,
+    corpus_argument,
+    folder_argument,
+    path_argument,
+    sets_argument,
+    short_arguments,
+)
 from embtrain.experiment.comparison import compare as comparing
 from embtrain.experiment.comparison.compare import Comparison
+from embtrain.experiment.comparison.grid import MAX_SEEDS
 from embtrain.experiment.comparison.shared.sharing import ALONE, STALE_AFTER, Sharing
 from embtrain.train.state.signals import protect_caller
 
@@ -65,25 +73,43 @@ def compare(negatives: Names | None = None, *, seeds: int | Sequence[int] | None
     grid = {"strategies": _names(negatives, "negatives"), "models": _names(model, "model"),
             "losses": None if losses is None else [None if name == "own" else name for name in losses],
             "corpus": None if corpus is None else corpus_argument(corpus),
-            "seeds": seeds if seeds is None or isinstance(seeds, int) else list(seeds), "baseline": baseline,
+            "seeds": None if seeds is None else _seeds(seeds), "baseline": baseline,
             "metric": metric, "benchmarks": _names(benchmarks, "benchmarks"), "cpu_seconds": cpu_seconds,
             "sets": [*short, *sets_argument(sets)] or None,
-            "search": None if search is None else
-            [os.fspath(text) for text in ([search] if isinstance(search, str | os.PathLike) else search)],
+            "search": None if search is None else _texts(search, "search", "texts or paths, in a list"),
             "trials": trials}
-    folder = folder_argument(out)
+    file, folder = path_argument("config", config), folder_argument(out)
     sharing = Sharing(lease_seconds, executor is not None, executor) if join or executor is not None else ALONE
     with renamed_flags(names):
-        return comparing.compare(comparing.read_grid(grid, None if config is None else Path(config), folder), folder,
-                                 parallel, threads, sharing=sharing)
+        return comparing.compare(comparing.read_grid(grid, file, folder), folder, parallel, threads, sharing=sharing)
 
 
 def _names(names: Names | None, key: str) -> list[str] | None:
-    """A list of names; a text is split at commas. UsageError for an empty name."""
+    """A list of names; a text is split at commas. UsageError for an empty name and for other values."""
     if names is None:
         return None
-    several = [names] if isinstance(names, os.PathLike) else names
-    listed = [name.strip() for name in names.split(",")] if isinstance(names, str) else [str(name) for name in several]
-    if not all(listed):
-        raise UsageError(f"{key}: {names!r} should be names, in a list or separated by commas")
+    expected = "names, in a list or separated by commas"
+    several = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+    if not all(listed := _texts(several, key, expected)):
+        raise UsageError(f"{key}: {names!r:.60}: should be {expected}")
     return listed
+
+
+def _texts(values: Any, key: str, expected: str) -> list[str]:
+    """Texts and paths of a list, or a single one, as texts. UsageError for other values."""
+    several = [values] if isinstance(values, str | os.PathLike) else values
+    listed = list(several) if isinstance(several, Iterable) else [several]
+    if not all(isinstance(value, str | os.PathLike) for value in listed):
+        raise UsageError(f"{key}: {values!r:.60}: should be {expected}")
+    return [os.fspath(value) for value in listed]
+
+
+def _seeds(seeds: Any) -> int | list[int]:
+    """The number of seeds, or a list of them. UsageError for other values."""
+    try:
+        several = None if isinstance(seeds, str | bytes) else list(seeds)
+    except TypeError:
+        several = None
+    if several is None:
+        return whole_number("seeds", seeds, 1, MAX_SEEDS)
+    return [whole_number("seeds", seed) for seed in several]

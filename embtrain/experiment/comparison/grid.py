@@ -19,6 +19,7 @@ from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment.comparison import outcome, search_space
 
 FILE = "comparison.yaml"  # the grid, in the folder of a comparison
+MAX_SEEDS = 1000
 FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # keys whose flag has another name
 
 
@@ -63,7 +64,8 @@ class Grid(Section):  # noqa: PLW1641  never hashed
     runs: dict[RunName, Kind] = Field({}, max_length=200, description="further runs by name")
     corpus: str | None = Field(None, description="recipe of corpora/, or path of your own data; null: the model's")
     start: StartRun | None = Field(None, description="run whose input vectors the others start from; null: none")
-    seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="seeds, or a number n: 1 to n")
+    seeds: list[int] = Field(
+        [1, 2, 3, 4, 5], min_length=1, max_length=MAX_SEEDS, description="seeds, or a number n: 1 to n")
     baseline: str | None = Field(None, description="run that the others are compared with; null: the first")
     metric: Metric | None = Field(None, description="primary metric, BENCHMARK/METRIC; null: the task's")
     benchmarks: Benchmarks | None = Field(
@@ -84,7 +86,7 @@ class Grid(Section):  # noqa: PLW1641  never hashed
     @field_validator("seeds", mode="before")
     @classmethod
     def _first_seeds(cls, value: Any) -> Any:
-        return list(range(1, value + 1)) if type(value) is int and 1 <= value <= 1000 else value
+        return list(range(1, value + 1)) if type(value) is int and 1 <= value <= MAX_SEEDS else value
 
     def kinds(self) -> list[tuple[str, Kind]]:
         """Every kind of run with its label."""

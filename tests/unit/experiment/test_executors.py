@@ -93,7 +93,7 @@ def test_the_arguments_reach_the_grid(monkeypatch: pytest.MonkeyPatch, local: Co
     assert calls == [(grid, tmp_path / "o", 2, 4, {"sharing": ALONE})]
     embtrain.compare("sgns,nce", seeds=2, out="o", join=True)
     assert calls[1] == (Grid(strategies=["sgns", "nce"], seeds=[1, 2]), Path("o"), None, 0, {"sharing": Sharing(20.0)})
-    with pytest.raises(UsageError, match=r"negatives: 'sgns,,nce' should be names, in a list or separated by commas"):
+    with pytest.raises(UsageError, match=r"negatives: 'sgns,,nce': should be names, in a list or separated by commas"):
         embtrain.compare("sgns,,nce")
     with pytest.raises(UsageError, match="corpus: takes no list; give the name of a recipe"):
         embtrain.compare("sgns,nce", corpus=[["a", "b"]])  # type: ignore[arg-type]

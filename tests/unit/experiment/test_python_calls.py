@@ -243,19 +243,34 @@ def test_epochs_and_dim_are_short_for_settings(text: Path, monkeypatch: pytest.M
     ({"lease_seconds": -1, "join": True}, "lease_seconds: -1: should be a number of at least 1"),
     ({"lease_seconds": float("nan")}, "lease_seconds: nan: should be a number of at least 1"),
     ({"lease_seconds": None}, "lease_seconds: None: should be a number of at least 1"),
+    ({"seeds": 1.5}, "seeds: 1.5: should be a whole number of at least 1"),
+    ({"seeds": "12"}, "seeds: '12': should be a whole number of at least 1"),
+    ({"seeds": 2000}, "seeds: 2000: should be at most 1000"),
+    ({"seeds": [1.5]}, "seeds: 1.5: should be a whole number of at least 0"),
+    *(({name: value}, f"{name}: {value!r}: should be {expected}")
+      for name, expected in (("negatives", "names, in a list or separated by commas"),
+                             ("model", "names, in a list or separated by commas"),
+                             ("loss", "names, in a list or separated by commas"),
+                             ("benchmarks", "names, in a list or separated by commas"),
+                             ("search", "texts or paths, in a list"))
+      for value in (3, b"a", [3])),
+    ({"config": 5}, "config: 5: should be a path"), ({"out": 5}, "out: 5: should be a path"),
     ({"executor": 1}, "executor: 1: should be an object with a method `submit`, for example ProcessPoolExecutor()"),
 ])
 def test_compare_refuses_before_it_writes(keys: dict[str, Any], message: str, text: Path, tmp_path: Path,
                                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing.comparing, "compare", lambda *_, **__: pytest.fail("is not refused"))
     with pytest.raises(UsageError) as caught:
-        embtrain.compare("sgns,nce", corpus=text, out=tmp_path / "out", **keys)
+        embtrain.compare(**{"negatives": "sgns,nce", "corpus": text, "out": tmp_path / "out"} | keys)
     assert str(caught.value) == message and not list(tmp_path.iterdir())
 
 
 def test_compare_accepts_numbers_of_numpy(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing.comparing, "compare", lambda *values, **_: values[2:4])
     assert embtrain.compare("sgns,nce", corpus=text, parallel=np.int64(2), threads=np.int64(0)) == (2, 0)
+    monkeypatch.setattr(comparing.comparing, "compare", lambda grid, *_, **__: grid.seeds)
+    for seeds, expected in ((np.int64(2), [1, 2]), (np.arange(2), [0, 1]), (range(2), [0, 1]), ([np.int64(3)], [3])):
+        assert embtrain.compare("sgns,nce", corpus=text, seeds=seeds) == expected
 
 
 def _train_in_child(text: str, out: str) -> str:
