@@ -117,10 +117,10 @@ def first_trial_sets(folder: Path, grid: Grid, task: type[Task]) -> dict[str, li
     tree = read(folder) if grid.search else {}
     if tree and tree["search"] != grid.search:
         raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, but "
-                         f"{'; '.join(grid.search)} is requested now; give the comparison another --out")
+                         f"{'; '.join(grid.search)} is requested now; give the comparison another folder")
     if tree and tree["metric"] != (metric := objective(str(grid.metric), task)[0]):
         raise UsageError(f"{grid.flag_of('metric')}: {grid.metric}: the trials of {folder / FILE} were scored by "
-                         f"{tree['metric']}, but {metric} is requested now; give the comparison another --out")
+                         f"{tree['metric']}, but {metric} is requested now; give the comparison another folder")
     return {label: as_sets(used_settings(tree["trials"][label][0]["settings"])) for label, _ in grid.kinds()
             if tree.get("trials", {}).get(label)}
 
@@ -217,7 +217,7 @@ def search(folder: Path, grid: Grid, settings: Settings, task: type[Task], cell:
             elif earlier[i]["settings"] != trial.params:
                 raise UsageError(f"{folder / FILE}: trial {i + 1} of {label} used {earlier[i]['settings']}, but would "
                                  f"use {trial.params} now, perhaps because of another version of optuna; give the "
-                                 "comparison another --out")
+                                 "comparison another folder")
         if new:
             if not progress.is_quiet():
                 terminal.note(f"search: trial {i + 1} of {trials}")
@@ -270,7 +270,7 @@ def _trial_result(folder: Path, trial_cell: Cell, metric: str) -> dict[str, Any]
         raise ResourceError(f"{trial_outcome.relative_folder}: {trial_outcome.error}; this trial does not rate "
                             "its settings, because the machine could not finish it, so the search stops; free "
                             "resources and repeat the command, after --join with --retry-failed, or give narrower "
-                            "ranges with another --out")
+                            "ranges and another folder")
     value = trial_outcome.values().get(metric)
     return {"value": value, "cpu_seconds": trial_outcome.cpu_seconds,
             "error": trial_outcome.error or (f"has no {metric}" if value is None else None)}

@@ -116,8 +116,8 @@ def require_disk(settings: Settings, problem: ProblemSpec, folder: Path) -> None
     if need.missing > (free := machine.free_disk(place)):
         tables, stored, missing, free_text = map(mebibytes, (need.tables, need.stored, need.missing, free))
         raise ResourceError(f"train.tables: mapped: tables of {tables}, and {stored} of checkpoints and vectors, need "
-                            f"{missing} on the disk of {place}, and {free_text} are free; choose another disk with "
-                            "--out, or lower train.keep or model.dim")
+                            f"{missing} on the disk of {place}, and {free_text} are free; choose a folder on "
+                            "another disk, or lower train.keep or model.dim")
 
 
 def describe_disk(settings: Settings, problem: ProblemSpec, folder: Path) -> str:

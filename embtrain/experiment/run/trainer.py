@@ -118,7 +118,7 @@ def load_newest(folder: Path, trainer: Trainer) -> None:
         if not code_change:
             raise
         raise DataError(f"{folder}: its checkpoint does not fit this version: {code_change}; resume with that version, "
-                        "or train again with another --out") from error
+                        "or train again in another folder") from error
     provenance.warn_of_other_code(folder)
 
 

@@ -475,7 +475,8 @@ def test_seeds_and_strategies_can_be_added_but_settings_cannot_change(
     out = shutil.copytree(finished.folder, tmp_path / "out")
     more = compare.compare(compare.read_grid({"seeds": 3}, None, out), out, 1, 1)
     assert local_cells.log == ["fit sgns-seed3", "fit nce-seed3"] and more.results["differences"][0]["n"] == 3
-    with pytest.raises(UsageError, match=r"sgns-seed1: was trained with train\.lr: 0\.1, but 0\.2 is requested now"):
+    with pytest.raises(UsageError, match=r"sgns-seed1: was trained with train\.lr: 0\.1, but 0\.2 is requested now; "
+                                         "give the comparison another folder, or remove that folder$"):
         compare.compare(compare.read_grid({"sets": [*KEYS, "train.lr=0.2"]}, None, out), out, 1, 1)
     assert local_cells.log[2:] == []
 

@@ -223,7 +223,8 @@ def test_a_search_keeps_its_settings_and_its_metric(place: Path, tmp_path: Path,
         run(place, tmp_path, trials=2, sets=[text.replace("dim=4", "dim=6") for text in KEYS])
     for n_trials in (1, 2, 3):                # the stored trials suffice, or more are requested
         with pytest.raises(UsageError, match=r"^--metric: test/mrr: the trials of .* were scored by "
-                                             r"valid/log_likelihood, but valid/mrr is requested now"):
+                                             r"valid/log_likelihood, but valid/mrr is requested now; "
+                                             r"give the comparison another folder$"):
             run(place, tmp_path, trials=n_trials, metric="test/mrr")
     for name in workers.FINISHED:             # the second trial was killed before it was stored
         (tmp_path / "search" / "sgns-trial2" / name).unlink()

@@ -148,7 +148,7 @@ def test_small_disk_is_refused_before_a_file_is_made(place: Path, tmp_path: Path
     monkeypatch.setattr(machine, "free_disk", lambda folder: need - 1)
     monkeypatch.setattr(TableFiles, "zeros", None)
     with pytest.raises(ResourceError, match=r"^train\.tables: mapped: tables of .* on the disk of .* are free; choose "
-                                            r"another disk with --out, or lower train\.keep or model\.dim$") as error:
+                                            r"a folder on another disk, or lower train\.keep or model\.dim$") as error:
         run.fit(settings, tmp_path / "new/run")
     assert error.value.code == 4 and not list(tmp_path.iterdir())
     monkeypatch.undo()

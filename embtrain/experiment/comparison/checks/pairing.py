@@ -165,7 +165,7 @@ def check_saved_settings(cells: Sequence[Cell]) -> None:
         for key, old, new in _differences(saved, cell.settings, cell):
             if key != "train.threads" and (key not in FREE or not cell.is_finished()):
                 raise UsageError(f"{cell.folder}: was trained with {key}: {old!r}, but {new!r} is requested now; give "
-                                 "the comparison another --out, or remove that folder")
+                                 "the comparison another folder, or remove that folder")
 
 
 def _differences(a: Settings, b: Settings, cell: Cell) -> list[tuple[str, Any, Any]]:
@@ -194,7 +194,7 @@ def _are_equal_files(key: str, a: Any, b: Any, start: Path | None) -> bool:
         a, b = (path if os.path.exists(path) else vectors for path in (a, b))
         if vectors in (a, b) and not vectors.exists():
             raise DataError(f"{vectors}: file not found, so the vectors that the runs started from cannot be compared; "
-                            "restore it, or give the comparison another --out")
+                            "restore it, or give the comparison another folder")
     try:
         return os.path.samefile(a, b) or (vectors is not None and filecmp.cmp(a, b, shallow=False))
     except OSError:         # at least one of them names no file of this machine

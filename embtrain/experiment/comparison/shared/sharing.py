@@ -193,7 +193,7 @@ def agree(folder: Path, grid: Grid) -> None:
         shutil.rmtree(part, ignore_errors=True)
     for key, stored, requested in outcome.differing_keys(read_grid({}, None, place), grid, ""):
         raise UsageError(f"{grid.flag_of(key.split('.')[0])}: the processes that work in {folder} have {key}: "
-                         f"{stored!r}, but {requested!r} is requested here; give the same options, or another --out")
+                         f"{stored!r}, but {requested!r} is requested here; give the same options, or another folder")
 
 
 @contextlib.contextmanager
@@ -222,7 +222,7 @@ def check_file_system(folder: Path) -> None:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(probe / "lease", flags))
             raise ResourceError(f"{folder}: this file system creates one file twice (no O_EXCL), so that two machines "
-                                "could train one run; give a folder on another one with --out")
+                                "could train one run; give a folder on another one")
         os.utime(probe / "lease")
         for name in ("new", "finished"):
             (probe / name).mkdir()
@@ -230,7 +230,7 @@ def check_file_system(folder: Path) -> None:
         with contextlib.suppress(OSError):
             (probe / "new").rename(probe / "finished")
             raise ResourceError(f"{folder}: this file system replaces a folder by another one, so that a finished run "
-                                "could be lost; give a folder on another one with --out")
+                                "could be lost; give a folder on another one")
     except OSError as error:
         raise ResourceError(f"{folder}: leases cannot be written there: {os_reason(error)}") from error
     finally:

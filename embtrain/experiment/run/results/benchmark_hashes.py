@@ -42,7 +42,7 @@ def require_unchanged(runs: Sequence[Path], settings: Settings) -> None:
         if others := [run for run in recorded if label in _changed(recorded[run], hashes)]:
             part = format_part(len(others), len(runs), "finished runs", "was", "were")
             raise DataError(f"{label}: has changed since {part} scored on it, the first in {others[0]}; restore the "
-                            "file, or give the comparison another --out")
+                            "file, or give the comparison another folder")
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
