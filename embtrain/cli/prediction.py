@@ -73,6 +73,7 @@ def translate(
     """Translate a file or standard input line by line. Empty lines stay empty."""
     if file is None and sys.stdin is None:
         raise UsageError("standard input: is closed; pass the lines to translate")
+    from embtrain.common.config.shown import printable
     from embtrain.experiment.prediction import translator
     from embtrain.experiment.run import stored
 
@@ -80,7 +81,8 @@ def translate(
     options_by_key = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
     flags = {f"evaluate.{key}={value}": f"--{key} {value}"
              for key, value in options_by_key.items() if value is not None}
-    components, task = stored.open_translator(run, list(flags), {f"--set {text}": flag for text, flag in flags.items()})
+    components, task = stored.open_translator(run, list(flags), {f"--set {printable(text)}": flag
+                                                                 for text, flag in flags.items()})
     batch_size = batch or (1 if file is None and sys.stdin.isatty() else translator.BATCH)
     translations = translator.translate_file(components, task, file, batch_size) if file is not None else \
         translator.translate_lines(components, task, translator.bounded_lines(sys.stdin.buffer), batch_size)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common import shipped
+from embtrain.common.config.shown import printable
 from embtrain.common.errors import UsageError
 from embtrain.experiment.api import Sets, corpus_or_lists, folder_argument, sets_argument
 from embtrain.experiment.run import settings as run_settings
@@ -49,7 +50,7 @@ def continued_settings(parent: Path, corpus: str | Path, sets: Sequence[str] = (
     defaults = [f"train.seed={earlier.train.seed + 1 if seed is None else seed}"]
     if threads is not None:
         defaults.append(f"train.threads={threads}")
-    names = {f"--set {text}": flag for text, flag in zip(defaults, ("--seed", "--threads"), strict=False)}
+    names = {f"--set {printable(text)}": flag for text, flag in zip(defaults, ("--seed", "--threads"), strict=False)}
     settings = run_settings.from_run(parent, [*defaults, *sets], names)
     name = os.fspath(corpus)
     is_path = name not in shipped.names("corpora") and os.path.exists(name)
