@@ -108,13 +108,19 @@ def _is_kept(value: Any, again: Any, is_same: bool) -> bool:
         return len(value) == len(again) and all(_is_kept(*pair, is_same) for pair in zip(value, again, strict=True))
     if isinstance(value, BaseModel) or hasattr(type(value), "__dataclass_fields__"):
         names = getattr(type(value), "model_fields", None) or getattr(type(value), "__dataclass_fields__", {})
-        more, more_again = (getattr(x, "__pydantic_extra__", None) or {} for x in (value, again))  # without a field
-        return _is_kept(more, more_again, is_same) and all(
+        return _is_kept(_more_keys(value), _more_keys(again), is_same) and all(
             _is_kept(getattr(value, name), getattr(again, name), is_same) for name in names)
     with contextlib.suppress(Exception):                   # of a comparison, which may be the user's
         if type(value).__eq__ is not _IDENTITY and (value == value) is True:     # false for NaN
             return bool(value == again)
     return is_same
+
+
+def _more_keys(section: Any) -> dict[str, Any]:
+    """The keys of a section that have no field."""
+    if (getattr(type(section), "__pydantic_config__", None) or {}).get("extra") == "allow":      # of a dataclass
+        return {key: value for key, value in vars(section).items() if key not in type(section).__dataclass_fields__}
+    return getattr(section, "__pydantic_extra__", None) or {}
 
 
 def _message(problem: Any) -> str:
@@ -124,7 +130,8 @@ def _message(problem: Any) -> str:
 def _shown(config: BaseModel, field: str) -> str:
     value = getattr(config, field)
     with contextlib.suppress(Exception):                   # of a class without a repr, as BaseModel itself
-        return printable(" ".join(repr(value).replace(f"{type(config).__module__}.", "").split()))
+        more = "" if isinstance(value, BaseModel) or not (keys := _more_keys(value)) else f" with {keys!r}"
+        return printable(" ".join(f"{value!r}{more}".replace(f"{type(config).__module__}.", "").split()))
     return type(value).__name__
 
 

@@ -30,6 +30,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, Field, FilePath, Json, PlainSerializer, PlainValidator, SecretStr
 from pydantic import computed_field, field_serializer, model_serializer, model_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.static.uniform import Uniform
 class Color(enum.Enum):
@@ -43,6 +44,9 @@ class Loose(BaseModel):
 @dataclass
 class Numbers:
     x: Any = 0.0
+@pydantic_dataclass(config={{"extra": "allow"}})
+class Open:
+    x: int = 0
 Array = Annotated[np.ndarray, PlainValidator(np.asarray), PlainSerializer(np.ndarray.tolist)]
 Twice = Annotated[np.ndarray, PlainValidator(lambda x: 2 * np.asarray(x)), PlainSerializer(np.ndarray.tolist)]
 class Unequal:
@@ -119,6 +123,7 @@ def test_a_setting_that_cannot_be_saved_is_refused(write: Write, annotation: str
     ("Mapping", "{None: 1}", "{None: 1}", "{'None': 1}"), ("dict", "{'a': float('inf')}", "{'a': inf}", "{'a': None}"),
     ("BaseModel", "Section()", r"Section\(.*\)", "BaseModel"), ("Section", "Section(day=(1,))", ".*", r".*\[1\].*"),
     ("Loose", "Loose(b=(1, 2))", ".*", r"Loose\(z=3, b=\[1, 2\]\)"),
+    ("Open", "Open(x=1, q=3)", r"Open\(x=1\) with {'q': 3}", r"Open\(x=1\)"),
     ("Numbers", "Numbers(float('nan'))", r"Numbers\(x=nan\)", r"Numbers\(x=None\)"),
     ("Numbers", "Numbers((1,))", r"Numbers\(x=\(1,\)\)", r"Numbers\(x=\[1\]\)"),
     ("Iterable[int]", "(1, 2)", ".*", ".*"), ("Twice", "np.ones(2)", r"array\(\[2., 2.\]\)", r"array\(\[4., 4.\]\)")])
@@ -345,7 +350,7 @@ def test_a_default_is_the_value_that_is_read(write: Write, annotation: str, valu
     ("Literal['a']", "'a'"), ("Section", "Section()"), ("Color", "Color.RED"), ("dict[int, float]", "{1: 0.5}"),
     ("datetime.date", "datetime.date(2020, 1, 1)"), ("complex", "1j"), ("float", "np.float64(0.5)"), ("bool", "True"),
     ("Numbers", "Numbers([1, 'a'])"), ("Array", "np.ones(3)"), ("Json", "'{}'"), ("Odd", "3"), ("Any", "{'a': [1.5]}"),
-    ("Loose", "Loose(b=[1])")])
+    ("Loose", "Loose(b=[1])"), ("Open", "Open(x=1)")])
 def test_a_setting_that_can_be_saved_is_not_refused(write: Write, annotation: str, value: str) -> None:
     write(annotation, value)
     assert experiment.resolve("sgns", sets=["negatives.source=own"])
