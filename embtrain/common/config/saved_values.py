@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import re
 import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import GenericAlias
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from embtrain.common.config.foreign_classes import is_ours
 from embtrain.common.config.layers import MAX_DEPTH, MAX_VALUES, Layer, parse
@@ -136,16 +138,40 @@ def _shown(config: BaseModel, field: str) -> str:
 
 
 def _remedy(config: BaseModel, again: BaseModel, field: str) -> str:
-    """What to do for a field that is read as another value: a value that is kept, and a type that keeps this one."""
-    value, read = getattr(config, field), getattr(again, field)
-    items = typing.get_args(type(config).model_fields[field].annotation)
-    if type(value) in (tuple, set, frozenset) and type(read) is list:
-        is_plain = len(items) == 1 and isinstance(items[0], type) and not typing.get_args(items[0])
-        inside = f"[{items[0].__name__}{', ...' * isinstance(value, tuple)}]" if is_plain else ""
-        return f"set {_shown(again, field)}, or annotate {type(value).__name__}{inside}"
-    if isinstance(value, Path):
-        return f"set {_shown(again, field)}, or annotate pathlib.Path" if type(read) is str else "annotate pathlib.Path"
-    return "set a value that does not change, or change the type of the field"
+    """What to do for a field that is read as another value: a value that is kept, or a type that keeps this one."""
+    value, name = getattr(config, field), ""
+    annotation: Any = None
+    if type(value) in (tuple, set, frozenset) and type(getattr(again, field)) is list:
+        items = typing.get_args(type(config).model_fields[field].annotation)
+        inside = (*items, ...) if isinstance(value, tuple) else items
+        annotation = GenericAlias(type(value), inside) if len(items) == 1 else type(value)
+        name = str(annotation) if len(items) == 1 else type(value).__name__
+    elif isinstance(value, Path):
+        annotation, name = Path, "pathlib.Path"
+    set_value = f"set {_shown(again, field)}" if name and _is_kept_literal(again, field) else ""
+    if name and _is_kept_as(annotation, value):
+        name = name.replace("typing.", "").replace(f"{type(config).__module__}.", "")
+        return f"{set_value and f'{set_value}, or '}annotate {name}"
+    return f"{set_value or 'set a value that does not change'}, or change the type of the field"
+
+
+def _is_kept_literal(config: BaseModel, field: str) -> bool:
+    """Whether a field is read as it is, and is shown as a literal of Python."""
+    with contextlib.suppress(Exception):                   # of a text that is no literal, or of the user's class
+        value, again = getattr(config, field), type(config).model_validate(saved_tree(config, {field}))
+        return _is_kept(value, getattr(again, field), False) and _is_kept(
+            value, ast.literal_eval(_shown(config, field)), False)
+    return False
+
+
+def _is_kept_as(annotation: Any, value: Any) -> bool:
+    """Whether a field of this type would be read as it is."""
+    with contextlib.suppress(Exception):                   # of a type that refuses the value
+        adapter = TypeAdapter(annotation)
+        first = adapter.dump_python(value, mode="json", round_trip=True, warnings=False)
+        again = adapter.validate_python(first)
+        return _is_kept(value, again, first == adapter.dump_python(again, mode="json", round_trip=True, warnings=False))
+    return False
 
 
 def _line_of(kind: type[BaseModel], field: str) -> str:

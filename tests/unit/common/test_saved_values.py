@@ -132,14 +132,21 @@ def test_a_setting_that_is_read_as_another_value_is_refused(write: Write, annota
     path = write(annotation, value)
     with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}:{LINE}: negatives\.source: own: Config: extra = "
                                          rf"{shown}: is read from config\.yaml as {read}; (set .*, or )?(change the "
-                                         r"type of the field|annotate \S+)$"):
+                                         r"type of the field|annotate .+)$"):
         experiment.resolve("sgns", sets=["negatives.source=own"])
 
 
 @pytest.mark.parametrize(("annotation", "value", "remedy"), [
     ("Sequence[int]", "(64, 32)", r"set \[64, 32\], or annotate tuple\[int, \.\.\.\]"),
     ("Sequence[str]", "()", r"set \[\], or annotate tuple\[str, \.\.\.\]"),
-    ("Sequence[tuple[int, int]]", "((1, 2),)", r"set \[\(1, 2\)\], or annotate tuple"),
+    ("Sequence[tuple[int, int]]", "((1, 2),)", r"set \[\(1, 2\)\], or annotate tuple\[tuple\[int, int\], \.\.\.\]"),
+    ("Sequence[Color]", "(Color.RED,)", r"annotate tuple\[Color, \.\.\.\]"),
+    ("Sequence[Any]", "(1,)", r"set \[1\], or annotate tuple\[Any, \.\.\.\]"),
+    ("Sequence[Any]", "((1,),)", r"set \[\[1\]\], or change the type of the field"),
+    ("Any", "((1, 2),)", r"set \[\[1, 2\]\], or change the type of the field"),
+    ("Any", "(pathlib.Path('a'),)", r"set \['a'\], or change the type of the field"),
+    ("Any", "{(1, 2)}", r"set \[\[1, 2\]\], or change the type of the field"),
+    ("list | tuple", "(0,) * 90", "annotate tuple"),
     ("tuple | list", "(1, 2)", r"set \[1, 2\], or annotate tuple"), ("Any", "{1}", r"set \[1\], or annotate set"),
     ("os.PathLike", "pathlib.Path('a')", r"annotate pathlib\.Path"),
     ("str | pathlib.Path", "pathlib.Path('a')", r"set 'a', or annotate pathlib\.Path"),
@@ -350,7 +357,8 @@ def test_a_default_is_the_value_that_is_read(write: Write, annotation: str, valu
     ("Literal['a']", "'a'"), ("Section", "Section()"), ("Color", "Color.RED"), ("dict[int, float]", "{1: 0.5}"),
     ("datetime.date", "datetime.date(2020, 1, 1)"), ("complex", "1j"), ("float", "np.float64(0.5)"), ("bool", "True"),
     ("Numbers", "Numbers([1, 'a'])"), ("Array", "np.ones(3)"), ("Json", "'{}'"), ("Odd", "3"), ("Any", "{'a': [1.5]}"),
-    ("Loose", "Loose(b=[1])"), ("Open", "Open(x=1)")])
+    ("Loose", "Loose(b=[1])"), ("Open", "Open(x=1)"), ("tuple[Color, ...]", "(Color.RED,)"), ("Any", "[[1, 2]]"),
+    ("tuple[tuple[int, int], ...]", "((1, 2),)"), ("Sequence[Any]", "[[1]]"), ("tuple[Any, ...]", "(1,)")])
 def test_a_setting_that_can_be_saved_is_not_refused(write: Write, annotation: str, value: str) -> None:
     write(annotation, value)
     assert experiment.resolve("sgns", sets=["negatives.source=own"])
