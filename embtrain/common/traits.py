@@ -56,22 +56,22 @@ def refuse_misplaced_traits(owner: str, component: Any) -> None:
     method of that name, is a different thing and allowed. A value in the record that its annotation does not allow is
     refused too: it would switch checks off. So is a record of another kind of component. A list, tuple or set of valid
     values is accepted where another of these types is annotated, and a scalar of NumPy as the number, boolean or text
-    that it contains.
+    that it contains. Further fields, of a record of the user, are not checked: only the user reads them.
     owner: the name of the class or object in the message. No default of a trait is None.
     """
     attributes, record = vars(component), component.traits
     found_class = component if isinstance(component, type) else type(component)
-    kind = type(next(vars(base)["traits"] for base in reversed(found_class.__mro__) if "traits" in vars(base)))
+    kind: Any = type(next(vars(base)["traits"] for base in reversed(found_class.__mro__) if "traits" in vars(base)))
     if not isinstance(record, kind):
         found_kind = f"the class {record.__name__}" if isinstance(record, type) else type(record).__name__
         raise UsageError(f"{owner}: traits: is {found_kind}; set a record, traits = {kind.__name__}(...)")
-    for found in fields(record):
+    for found in fields(kind):
         value = attributes.get(found.name)
         if isinstance(value, type(found.default)):
             raise UsageError(f"{owner}: {found.name} = {value!r} is not read; set it in the record, "
                              f"traits = {type(record).__name__}({found.name}={value!r})")
-    defaults = {found.name: found.default for found in fields(record)}
-    for name, adapter in _value_types(record.__class__).items():
+    defaults = {found.name: found.default for found in fields(kind)}
+    for name, adapter in _value_types(kind).items():
         value = getattr(record, name)
         try:
             adapter.validate_python(_plain(value, defaults[name]), strict=True)

@@ -679,10 +679,13 @@ def test_a_wrong_value_of_a_trait_is_refused(plug_in: Callable[[str, str], Path]
 @pytest.mark.parametrize(("head", "body"), [
     ("class Own(Traits):", "def __init__(self, *, color='red', **more): super().__init__(**more)"),
     ("@dataclass(frozen=True)\nclass Own(Traits):", "def __init__(self, color): super().__init__(learns=True)"),
-    ("@dataclass(frozen=True, kw_only=True)\nclass Own(Traits):", "color: str = 'red'")])
+    *(("@dataclass(frozen=True, kw_only=True)\nclass Own(Traits):", f"color: {annotation} = 'red'{more}")
+      for annotation, more in (("str", ""), ("object", "\n    limit: object = None"), ("'Unknown'", ""),
+                               ("str", "\n    name: str = 'x'"), ("str", "\n    count: typing.ClassVar[int] = 3"),
+                               ("dataclasses.InitVar[str]", ""), ("type(lambda: 0)", "")))])
 def test_traits_of_a_class_of_the_user_have_its_own_arguments(make: Make, head: str, body: str) -> None:
-    make(f"from dataclasses import dataclass\nfrom embtrain.negatives.base import Traits\n{head}\n    {body}\n"
-         + SOURCE.replace('name = "mine"', 'name = "mine"\n    traits = Own(color="blue")'))
+    make("import dataclasses, typing\nfrom dataclasses import dataclass\nfrom embtrain.negatives.base import Traits\n"
+         f"{head}\n    {body}\n" + SOURCE.replace('name = "mine"', 'name = "mine"\n    traits = Own(color="blue")'))
     assert negatives.find("mine").traits.learns == ("learns=True" in body)
 
 
