@@ -20,6 +20,7 @@ from embtrain.train.config import TrainConfig
 
 # Section -> kind of its components, and the key that names one.
 NAMED = {"model": ("models", "name"), "negatives": ("sources", "source"), "loss": ("losses", "name")}
+DEFS = "#/$defs/"
 NESTED = ("inner", "plain", "fallback")  # keys of a source that contain the settings of another one
 
 
@@ -32,24 +33,25 @@ def settings_schema() -> dict[str, Any]:
         "evaluate": [task.Evaluate for task in all_tasks],
         **{task.section: list[type[BaseModel]]([task.Config]) for task in all_tasks}}
     classes: dict[type[BaseModel], None] = dict.fromkeys([
-        Settings, *(config for configs in variants.values() for config in configs)])
-    _, schema = models_json_schema([(config, "validation") for config in classes], ref_template="#/$defs/{model}")
+        Settings, TrainConfig, *(config for configs in variants.values() for config in configs)])
+    found, schema = models_json_schema([(config, "validation") for config in classes], ref_template=f"{DEFS}{{model}}")
+    reference = {config: str(found[config, "validation"]["$ref"]) for config in classes}
     definitions = {name: _partial(definition) for name, definition in schema["$defs"].items()}
     for section, (kind, key) in NAMED.items():
         for config, names in names_by_class[section].items():
-            properties = definitions[config.__name__]["properties"]
+            properties = definitions[reference[config].removeprefix(DEFS)]["properties"]
             properties[key] = {"enum": names, "description": f"one of the {kind} that `embtrain list` prints"}
-            properties |= {name: {"$ref": "#/$defs/negatives"} for name in NESTED if name in properties
+            properties |= {name: {"$ref": f"{DEFS}negatives"} for name in NESTED if name in properties
                            and properties[name].get("type") == "object"}
     variants["train"] = [TrainConfig]
-    sections = {section: {"anyOf": [*({"$ref": f"#/$defs/{config.__name__}"} for config in dict.fromkeys(configs)),
+    sections = {section: {"anyOf": [*({"$ref": reference[config]} for config in dict.fromkeys(configs)),
                                     {"type": "null"}]}       # a section whose keys are all commented out
                 for section, configs in variants.items()}
-    root = definitions.pop(Settings.__name__)
+    root = definitions.pop(reference[Settings].removeprefix(DEFS))
     return {"title": "embtrain: a configuration file or a strategy", "type": "object",
             "additionalProperties": False, "$defs": definitions | {"negatives": sections.pop("negatives")},
             "properties": root["properties"] | sections | {
-                "negatives": {"$ref": "#/$defs/negatives"},
+                "negatives": {"$ref": f"{DEFS}negatives"},
                 "group": {"enum": list(GROUPS), "description": "section of a strategy in `embtrain list`"}}}
 
 

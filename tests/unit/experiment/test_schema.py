@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,27 @@ def test_the_command_prints_or_writes_the_schema(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "argv", ["embtrain", "config", "schema", "--out", str(tmp_path / "s.json")])
     assert (cli.run(), capsys.readouterr().out) == (0, f"{tmp_path / 's.json'}\n")
     assert json.loads((tmp_path / "s.json").read_text()) == SCHEMA
+
+
+OWN = """
+from embtrain.negatives.static.uniform import Uniform
+class Own(Uniform):
+    name = "{name}"
+    class C(Uniform.Config):
+        {key}: int = 0
+    Config = C
+"""
+
+
+def test_classes_of_settings_with_one_name_are_different_definitions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+                                                                     ) -> None:
+    """The name of the first class was looked up for both: KeyError."""
+    files = {name: tmp_path / f"{name}.py" for name in ("first", "second")}
+    for name, file in files.items():
+        file.write_text(OWN.format(name=f"own_{name}", key=name))
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", os.pathsep.join(map(str, files.values())))
+    schema = schemas.settings_schema()
+    own = [keys for part in schema["$defs"]["negatives"]["anyOf"] if "$ref" in part
+           and {"first", "second"} & {*(keys := schema["$defs"][part["$ref"].removeprefix("#/$defs/")]["properties"])}]
+    assert [keys["source"]["enum"] for keys in own] == [["own_first"], ["own_second"]]
+    assert len({*schema["$defs"]}) == len({*SCHEMA["$defs"]}) + 2
