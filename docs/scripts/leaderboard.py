@@ -30,7 +30,7 @@ def leaderboard(rows: Sequence[Submission] | None = None) -> str:
     for row in submissions() if rows is None else rows:
         tables = sections.setdefault((row.task, row.corpus, row.corpus_sha256), {})
         tables.setdefault(json.dumps(row.protocol, sort_keys=True), []).append(row)
-    return "\n".join(_section(list(tables.values())) for tables in sections.values())
+    return "\n".join(_section([tables[protocol] for protocol in sorted(tables)]) for tables in sections.values())
 
 
 def _section(tables: Sequence[Sequence[Submission]]) -> str:

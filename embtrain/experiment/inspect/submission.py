@@ -27,8 +27,8 @@ from embtrain.report.run.score_section import SUPPORTING
 
 PROGRAMS = ("embtrain", "embtrain.exe", "__main__.py")
 DIRTY = "-dirty"
-# Keys of the data and of `evaluate` that change no held-out score: those of intervals, benchmarks and what is reported.
-FREE = frozenset({"text.workers"} | {f"evaluate.{key}" for key in (
+# Keys of the data and of `evaluate` that change neither the held-out examples nor how they are scored.
+FREE = frozenset({"text.workers", "pairs.slot", "pairs.observed"} | {f"evaluate.{key}" for key in (
     "benchmarks", "centred", "during_training", "interval", "log_z", "neighbours", "oov", "resamples", "vectors")})
 PLACES = {"strategy": ("configs", "strategies"), "model": ("configs", "models"), "corpus": ("corpora",)}
 
