@@ -29,7 +29,8 @@ def leaderboard(rows: Sequence[Submission] | None = None) -> str:
     sections: dict[tuple[str, str, str], dict[str, list[Submission]]] = {}
     for row in submissions() if rows is None else rows:
         tables = sections.setdefault((row.task, row.corpus, row.corpus_sha256), {})
-        tables.setdefault(json.dumps(row.protocol, sort_keys=True), []).append(row)
+        protocol = {key: value for key, value in row.protocol.items() if value is not None}  # earlier lines lack keys
+        tables.setdefault(json.dumps(protocol, sort_keys=True), []).append(row)
     return "\n".join(_section([tables[protocol] for protocol in sorted(tables)]) for tables in sections.values())
 
 

@@ -27,9 +27,11 @@ from embtrain.report.run.score_section import SUPPORTING
 
 PROGRAMS = ("embtrain", "embtrain.exe", "__main__.py")
 DIRTY = "-dirty"
-# Keys of the data and of `evaluate` that change neither the held-out examples nor how they are scored.
-FREE = frozenset({"text.workers", "pairs.slot", "pairs.observed"} | {f"evaluate.{key}" for key in (
-    "benchmarks", "centred", "during_training", "interval", "log_z", "neighbours", "oov", "resamples", "vectors")})
+# Keys of the data and of `evaluate` that change neither the held-out examples nor how these or benchmarks are scored.
+FREE = frozenset({*(f"text.{key}" for key in ("dynamic_window", "sample", "sample_rule", "workers")),
+                  *(f"pairs.{key}" for key in ("observed", "slot")),
+                  *(f"evaluate.{key}" for key in ("benchmarks", "during_training", "interval", "log_z", "neighbours",
+                                                  "resamples"))})
 PLACES = {"strategy": ("configs", "strategies"), "model": ("configs", "models"), "corpus": ("corpora",)}
 
 

@@ -188,6 +188,7 @@ def test_only_runs_with_equal_held_out_examples_are_ranked() -> None:
     protocols = [{"percent": 0, "split": "edge"}, {"percent": 50, "split": "edge"}]
     text = board.leaderboard([row("a", 1, .3, **protocols[0]), row("b", 1, .9, **protocols[1]),
                               row("c", 1, .4, **protocols[0])])
+    assert board.leaderboard([row("a", 1, .3, x=1, new=None), row("b", 1, .9, x=1)]).count("est first") == 1
     assert text.count("## t: c") == 1 and "`percent=0`: best first" in text and "`percent=50`: best first" in text
     assert "split" not in text
     assert text.index("`c`") < text.index("`a`") < text.index("`percent=50`") < text.index("`b`")
@@ -198,6 +199,9 @@ def test_the_protocol_is_that_of_the_data_and_of_held_out_scores(submit: Submit)
     protocol = submission.read(Path("lines.jsonl"))[0].protocol
     assert protocol["pairs.protocol"] == "clean" and protocol["pairs.percent"] == 0
     assert {key.partition(".")[0] for key in protocol} <= {"pairs", "evaluate"}
+    other = resolve("sgns", sets=["evaluate.vectors=sum", "text.sample=1e-4"])
+    first, second = map(submission._protocol, (resolve("sgns"), other))
+    assert {key for key in {**first, **second} if first.get(key) != second.get(key)} == {"evaluate.vectors"}
     free = {"pairs.observed", "evaluate.resamples", "text.workers", "evaluate.benchmarks", "train.epochs", "model.dim"}
     assert not free & {*protocol}
 
