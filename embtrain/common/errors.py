@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import os
@@ -71,10 +72,12 @@ def class_error(error: BaseException) -> type[DataError]:
 
 def described_error(error: BaseException) -> str:
     """The text of an error in a file of the user, after its class if the text does not state the problem by itself."""
-    kind = "" if isinstance(error, EmbtrainError | UnknownTrait) else f"{type(error).__name__}: "
+    kind, text = "" if isinstance(error, EmbtrainError | UnknownTrait) else f"{type(error).__name__}: ", ""
+    with contextlib.suppress(Exception):                     # of the user's class
+        text = f"{error}" or str(vars(error).get("msg", ""))
     if isinstance(error, SyntaxError) and type(error).__module__ == "builtins":
-        return f"{kind}{error.msg}"                          # its text contains the place too, which begins the line
-    return f"{kind}{error}"
+        text = error.msg                                     # its text contains the place too, which begins the line
+    return f"{kind}{text}" if text else type(error).__name__
 
 
 class UnknownNames(DataError):
