@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,11 @@ def _names(names: Names | None, key: str) -> list[str] | None:
 def _texts(values: Any, key: str, expected: str) -> list[str]:
     """Texts and paths of a list, or a single one, as texts. UsageError for other values."""
     several = [values] if isinstance(values, str | os.PathLike) else values
-    listed = list(several) if isinstance(several, Iterable) else [several]
+    listed: list[Any]
+    try:
+        listed = [several] if isinstance(several, Mapping) else list(several)
+    except TypeError:                                        # not iterable, as an array without a dimension
+        listed = [several]
     if not all(isinstance(value, str | os.PathLike) for value in listed):
         raise UsageError(f"{key}: {values!r:.60}: should be {expected}")
     return [os.fspath(value) for value in listed]

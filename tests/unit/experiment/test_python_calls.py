@@ -256,7 +256,7 @@ def test_epochs_and_dim_are_short_for_settings(text: Path, monkeypatch: pytest.M
                              ("loss", "names, in a list or separated by commas"),
                              ("benchmarks", "names, in a list or separated by commas"),
                              ("search", "texts or paths, in a list"))
-      for value in (3, b"a", [3])),
+      for value in (3, b"a", [3], {"k": 1}, np.array("k"))),
     ({"config": 5}, "config: 5: should be a path"), ({"out": 5}, "out: 5: should be a path"),
     ({"executor": 1}, "executor: 1: should be an object with a method `submit`, for example ProcessPoolExecutor()"),
 ])
