@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind, models_json_schema
 
 from embtrain.experiment.catalogue.combinations import component_classes
 from embtrain.experiment.catalogue.listing import GROUPS
@@ -24,6 +24,15 @@ DEFS = "#/$defs/"
 NESTED = ("inner", "plain", "fallback")  # keys of a source that contain the settings of another one
 
 
+class _AnyValue(GenerateJsonSchema):
+    """A schema that allows any value for a type that JSON has no form for, such as a function."""
+
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
+        return {}
+
+
 def settings_schema() -> dict[str, Any]:
     """Return the JSON schema of a configuration file or strategy, with the components of other distributions."""
     names_by_class = {section: _names_by_class(component_classes(kind)) for section, (kind, _) in NAMED.items()}
@@ -34,7 +43,8 @@ def settings_schema() -> dict[str, Any]:
         **{task.section: list[type[BaseModel]]([task.Config]) for task in all_tasks}}
     classes: dict[type[BaseModel], None] = dict.fromkeys([
         Settings, TrainConfig, *(config for configs in variants.values() for config in configs)])
-    found, schema = models_json_schema([(config, "validation") for config in classes], ref_template=f"{DEFS}{{model}}")
+    found, schema = models_json_schema([(config, "validation") for config in classes], ref_template=f"{DEFS}{{model}}",
+                                       schema_generator=_AnyValue)
     reference = {config: str(found[config, "validation"]["$ref"]) for config in classes}
     definitions = {name: _partial(definition) for name, definition in schema["$defs"].items()}
     for section, (kind, key) in NAMED.items():

@@ -134,3 +134,12 @@ def test_classes_of_settings_with_one_name_are_different_definitions(monkeypatch
            and {"first", "second"} & {*(keys := schema["$defs"][part["$ref"].removeprefix("#/$defs/")]["properties"])}]
     assert [keys["source"]["enum"] for keys in own] == [["own_first"], ["own_second"]]
     assert len({*schema["$defs"]}) == len({*SCHEMA["$defs"]}) + 2
+
+
+def test_a_key_whose_value_json_has_no_form_for_may_have_any(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A function as a setting ended in PydanticInvalidForJsonSchema."""
+    (tmp_path / "own.py").write_text("from collections.abc import Callable\n" + OWN.format(name="own", key="k").replace(
+        "k: int = 0", "function: Callable = len"))
+    monkeypatch.setenv("EMBTRAIN_PLUGINS", str(tmp_path / "own.py"))
+    schema = json.dumps(schemas.settings_schema())
+    assert '"function": {"title": "Function"}' in schema
