@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, cast, get_type_hints
 
 import numpy as np
-from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import Field, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError, create_model
 
 from embtrain.common.config import Section
 from embtrain.common.config.shown import dotted, printable
@@ -150,8 +150,15 @@ def default_settings(config: type[S], **values: Any) -> S:
         problems = error.errors()
         if not all(found["type"] in OF_FOLDER and found["loc"][0] not in values for found in problems):
             raise
-        paths: Any = {str(found["loc"][0]): Path(found["input"]) for found in problems if len(found["loc"]) == 1}
-        return cast(S, config.model_construct(**values, **paths))
+        paths = {found["loc"][0]: Path(found["input"]) for found in problems if len(found["loc"]) == 1}
+        names = {info.alias or name: name for name, info in config.model_fields.items()}
+        unchecked: dict[str, Any] = {}
+        for key in {str(found["loc"][0]) for found in problems}:
+            info = config.model_fields[names[key]]
+            default = paths.get(key, info.get_default(call_default_factory=True))
+            unchecked[names[key]] = (Any, Field(default, alias=info.alias, validate_default=False))
+        checked = create_model(config.__name__, __base__=config, **unchecked)(**values)
+        return cast(S, config.model_construct(**{key: getattr(checked, name) for key, name in names.items()}))
 
 
 def _can_be_copied(default: object) -> bool:

@@ -144,8 +144,9 @@ def _remedy(config: BaseModel, again: BaseModel, field: str) -> str:
     if type(value) in (tuple, set, frozenset) and type(getattr(again, field)) is list:
         items = typing.get_args(type(config).model_fields[field].annotation)
         inside = (*items, ...) if isinstance(value, tuple) else items
-        annotation = GenericAlias(type(value), inside) if len(items) == 1 else type(value)
-        name = str(annotation) if len(items) == 1 else type(value).__name__
+        has_name = len(items) == 1 and "Annotated[" not in str(items)     # the text of a constraint is no annotation
+        annotation = GenericAlias(type(value), inside) if has_name else type(value)
+        name = str(annotation) if has_name else type(value).__name__
     elif isinstance(value, Path):
         annotation, name = Path, "pathlib.Path"
     set_value = f"set {_shown(again, field)}" if name and _is_kept_literal(again, field) else ""

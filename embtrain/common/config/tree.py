@@ -246,12 +246,13 @@ def _annotation_parts(annotation: Any) -> Iterator[Any]:
 def _known_part(path: KeyPath, tree: Any, kind: str) -> KeyPath:
     """Return the part of an error's path that exists in the tree (pydantic appends the names of union members).
 
-    The key of a default is added to it: the tree lacks that key. kind: type of the error.
+    The keys of a default are added to it: the tree lacks them. kind: type of the error.
     """
     for n, key in enumerate(path):
         inside = key in tree if isinstance(tree, dict) else isinstance(tree, list) and key in range(len(tree))
         if not inside:
-            return path[:n + (kind in OF_FOLDER and isinstance(tree, dict))]
+            is_default = kind in OF_FOLDER and isinstance(tree, dict)
+            return (*path[:n], *(part for part in path[n:] if is_default and str(part).isidentifier()))
         tree = tree[key]
     return path
 

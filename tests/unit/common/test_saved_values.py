@@ -28,7 +28,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 import numpy as np
-from pydantic import AfterValidator, BaseModel, Field, FilePath, Json, PlainSerializer, PlainValidator, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, FilePath, Json, PlainSerializer, PlainValidator, PositiveInt
+from pydantic import SecretStr
 from pydantic import computed_field, field_serializer, model_serializer, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from embtrain.negatives.base import NegativesConfig
@@ -144,6 +145,7 @@ def test_a_setting_that_is_read_as_another_value_is_refused(write: Write, annota
     ("Sequence[Any]", "(1,)", r"set \[1\], or annotate tuple\[Any, \.\.\.\]"),
     ("Sequence[Any]", "((1,),)", r"set \[\[1\]\], or change the type of the field"),
     ("Any", "((1, 2),)", r"set \[\[1, 2\]\], or change the type of the field"),
+    ("Sequence[PositiveInt]", "(1,)", r"set \[1\], or annotate tuple"),
     ("Any", "(pathlib.Path('a'),)", r"set \['a'\], or change the type of the field"),
     ("Any", "{(1, 2)}", r"set \[\[1, 2\]\], or change the type of the field"),
     ("list | tuple", "(0,) * 90", "annotate tuple"),
@@ -330,6 +332,23 @@ def test_a_default_file_of_another_folder_is_not_read_by_checks_and_lists(write:
         SampledLoss("own", num_classes=5)
     with pytest.raises(UsageError, match=r"negatives\.inner\.extra: Path does not point to a file, got 'own\.txt'$"):
         experiment.resolve("sgns", sets=["negatives.source=mixture", "negatives.inner={source: own}"])
+
+
+def test_a_source_with_a_default_file_of_another_folder_has_validated_settings(write: Write) -> None:
+    write("Section", "Section()", more="file: FilePath = 'own.txt'\n    many: list[int] = [1]")
+    settings = SourceCase(negatives.find("own"), {"many": ("2", 3)}).build().config
+    assert settings.many == [2, 3] and settings.file == Path("own.txt")                # type: ignore[attr-defined]
+    assert type(settings) is negatives.find("own").Config
+
+
+def test_a_default_file_in_a_section_is_named_by_its_key(write: Write, tmp_path: Path) -> None:
+    text = SOURCE.replace("Section(BaseModel):\n    z: int = 3",
+                          "Section(config.Section):\n    p: FilePath = 'inner.txt'")
+    write("Section", "{}", text.replace("import numpy", "from embtrain.common import config\nimport numpy"))
+    with pytest.raises(UsageError, match=r"negatives\.extra\.p: Path does not point to a file, got 'inner\.txt'"):
+        experiment.resolve("sgns", sets=["negatives.source=own"])
+    (table := tmp_path / "table.txt").touch()
+    assert experiment.resolve("sgns", sets=["negatives.source=own", f"negatives.extra.p={table}"])
 
 
 def test_a_default_file_of_a_loss_of_another_folder_is_not_read_by_lists(write: Write) -> None:
