@@ -25,7 +25,7 @@ NESTED = ("inner", "plain", "fallback")  # keys of a source that contain the set
 
 
 class _AnyValue(GenerateJsonSchema):
-    """A schema that allows any value for a type that JSON has no form for, such as a function."""
+    """A schema that allows any value for a type that JSON has no form for, for example a function."""
 
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
