@@ -24,7 +24,7 @@ OTHER_MODELS = {"deepwalk": ["node2vec"], "fasttext": ["skipgram", "cbow"], "sg"
 MAX_LISTED = 20  # names listed in an error; above this it names the command that lists them
 
 
-@cache  # a comparison resolves names for each cell, and resolving links takes most of that time
+@cache  # a comparison lists names for each cell, and resolving links takes half of that time
 def folder(kind: str) -> Path:
     """Return the folder of one kind of recipe (corpora, evals or configs). Raises UsageError if it is missing."""
     if kind not in KINDS:
